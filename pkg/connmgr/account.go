@@ -8,29 +8,29 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// account is of the commands that have ended, and of how far a file tells of them (keep.go). It
-// is safe for concurrent use.
+// account keeps the record of commands that have ended, and of how much of that is on disk (keep.go). It is
+// safe for concurrent use.
 type account struct {
 	mu   sync.Mutex
 	book report.Book
 	kept kept
 }
 
-// add takes the account of a command.
+// add adds the record of a command.
 func (a *account) add(r *report.JobRecord) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.book.Add(r)
 }
 
-// addAudit counts what an audit came to.
+// addAudit counts the result of an audit.
 func (a *account) addAudit(result string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.book.AddAudit(result)
 }
 
-// tell adds to a status what the account says.
+// tell adds what the account knows to a status.
 func (a *account) tell(s *report.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,22 +44,22 @@ func (a *account) tell(s *report.Status) {
 	s.Recent = a.book.Recent()
 }
 
-// stats returns what came of all commands so far.
+// stats returns the totals of all commands so far.
 func (a *account) stats() report.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.book.Stats()
 }
 
-// why looks for the last jobs of a file, by its names.
+// why returns the last jobs of a file, found by its names.
 func (a *account) why(names []string, since time.Time) report.Why {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.book.Why(names, since)
 }
 
-// due reports whether what the manager knows is to be written down: it was not for keepEvery,
-// and something has come of it since. It counts as written then.
+// due reports whether the account is to be written to disk: it was not for keepEvery, and something was added
+// since. If it is due, it then counts as written.
 func (a *account) due(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,13 +70,13 @@ func (a *account) due(now time.Time) bool {
 	return due
 }
 
-// keepEvery is how often a manager that compiles writes down what it knows: one that is
-// killed cannot do it at its end.
+// keepEvery is how often a busy manager writes its account to disk, because one that is killed cannot do so
+// at its end.
 const keepEvery = time.Minute
 
-// kept is what account.due goes by.
+// kept is the state of account.due.
 type kept struct {
 	last  time.Time
-	jobs  uint64 // commands that the file tells of
-	known bool   // it is this manager's
+	jobs  uint64 // commands that the file includes
+	known bool   // the file is this manager's
 }

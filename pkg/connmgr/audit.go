@@ -12,34 +12,34 @@ import (
 )
 
 const (
-	// auditPatience is how long an audit waits for a host: where there is so much to
-	// do, another job will be looked at.
+	// auditPatience is how long an audit waits for a host. If the farm is that busy, another job will be
+	// audited.
 	auditPatience = time.Minute
-	// auditBuild: audits are a build of their own among builds.
+	// auditBuild is the number of the build that audits count as.
 	auditBuild = 1
 )
 
-// audit looks whether hosts can be trusted: no checksum finds a host that computes
-// wrongly. A job that has its answer is compiled again elsewhere, and what came out
-// is held against the answer. Where that differs, each host does it again, as only
-// what a host repeats tells of the host, and a third one says who is right.
+// audit checks whether a host compiles correctly, which no checksum can show. A job that has its answer is
+// compiled again on another host, and the results are compared. If they differ, each of the two hosts
+// compiles it again, because only what a host repeats says something about the host, and a third one decides
+// which is right.
 type audit struct {
 	m     *Manager
 	t     *attempt.Task
-	job   scheduler.Job // of the answer
+	job   scheduler.Job // the job that was answered
 	ctx   context.Context
 	first *attempt.Attempt
 	tries []*attempt.Attempt
 }
 
-// auditDone counts what an audit came to.
+// auditDone counts the result of an audit.
 func (m *Manager) auditDone(result string) {
 	m.metrics.Audited(result)
 	m.account.addAudit(result)
 }
 
-// audited takes a job of which won is the answer: it will release it. Not every one
-// is sampled; false leaves it with the caller.
+// audited starts an audit of a job that won has answered, if the job is sampled. It reports whether it is;
+// then the audit releases won, otherwise the caller does.
 func (m *Manager) audited(req *farm.Request, won *attempt.Attempt) bool {
 	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.Job.Hosts) < 2 || !won.InSink() {
 		return false
@@ -69,7 +69,7 @@ func (m *Manager) audited(req *farm.Request, won *attempt.Attempt) bool {
 	return true
 }
 
-// run does the audit and gives what it came to.
+// run does the audit and returns its result.
 func (a *audit) run() string {
 	one := a.first.Host.Addr
 	second := a.compile(func(addr string) bool { return addr != one })
@@ -119,15 +119,15 @@ func (a *audit) words(what, good string, third *attempt.Attempt) string {
 	return "its " + what + " of " + a.t.Name + " is not that of " + good + " and " + third.Host.Addr
 }
 
-// quarantine takes a host away from all jobs, until someone has looked at it.
+// quarantine keeps all jobs away from a host until an operator has looked at it.
 func (m *Manager) quarantine(addr, why string) {
 	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
 	m.metrics.Quarantined(addr)
 	m.farm.Quarantine(addr, why)
 }
 
-// compile has a host that may do it compile the task once more, out of those that take
-// jobs: none is waited for. Nil says that none did.
+// compile compiles the task once more, on one of the hosts that take jobs and for which may returns true. It
+// waits for none, and returns nil if no host has compiled the task.
 func (a *audit) compile(may func(addr string) bool) *attempt.Attempt {
 	m := a.m
 	ctx, cancel := context.WithTimeout(a.ctx, auditPatience)
@@ -135,7 +135,7 @@ func (a *audit) compile(may func(addr string) bool) *attempt.Attempt {
 	j := a.job
 	j.Tried = make(map[string]bool)
 	j.Since, j.Share, j.Local, j.NoLocal, j.Build = time.Now(), 0, false, true, auditBuild
-	// The build has its answer, whatever it would have waited for.
+	// The build has its answer, so the job's own conditions on waiting do not apply.
 	j.Strict, j.Again, j.Asked, j.Lost = false, nil, time.Time{}, time.Time{}
 	some := false
 	for i := range j.Hosts {

@@ -12,7 +12,7 @@ func newClient(m *Manager, conn *ipcserver.Conn) *client {
 	return &client{m: m, Session: ipcserver.NewSession(m.ctx, conn, m.o.Log)}
 }
 
-// run serves the command to its end and gives back all that it held.
+// run serves the command to its end and releases everything that it held.
 func (c *client) run() {
 	err := c.serve()
 	if err != nil && c.Context().Err() == nil {
@@ -25,7 +25,7 @@ func (c *client) run() {
 	c.logJob()
 }
 
-// serve answers frame by frame until Finish or the wrapper's end.
+// serve answers the wrapper's frames until Finish, or until the wrapper is gone.
 func (c *client) serve() error {
 	var err error
 	if c.uid, c.pid, err = c.Peer(); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// onControl answers a subcommand of rdistcc, always with JSON or, with a code
-// that is not 0, with one line. The types are package report's.
+// onControl answers a subcommand of rdistcc, with JSON or, if the code is not 0, with one line of text. The
+// types are those of package report.
 //
 //	status            Status
 //	hosts             []HostStatus of the asking side's host list
@@ -21,8 +21,8 @@ import (
 //	drain HOST        Drained; undrain HOST too
 //	stop              ends the manager once what runs is finished
 //
-// Where the manager is the machine's, all who may use it may ask; to change it is for
-// its own user and root.
+// If the manager serves the whole machine, every user that may use it may ask, but only its own user and root
+// may change anything.
 func (c *client) onControl(f *ipc.Control) error {
 	verb, words := "", 0
 	if len(f.Args) > 0 {
@@ -70,11 +70,11 @@ func (c *client) onControl(f *ipc.Control) error {
 	return c.refuse(reason.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
 }
 
-// hostStatus returns the state of the hosts of a list, in its order; one that no job
-// has asked for yet is "unused".
+// hostStatus returns the state of the hosts of a list, in its order. A host that no job has asked for yet is
+// "unused".
 func (m *Manager) hostStatus(list *lists.List) []report.HostStatus {
 	out := m.farm.Status(list.Sched)
-	for i := range list.Sources { // those that find nothing, or nothing newer
+	for i := range list.Sources { // those that have found nothing, or nothing newer
 		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
 			out = append(out, report.HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
 		}
@@ -92,7 +92,7 @@ func (m *Manager) room(list *lists.List) report.Places {
 	return p
 }
 
-// onDrain answers drain and undrain. It is for those whose manager this is.
+// onDrain answers drain and undrain, which only the manager's own user and root may use.
 func (c *client) onDrain(f *ipc.Control, on bool) error {
 	if len(f.Args) != 2 {
 		return c.refuse(reason.ExitArguments, "name one host")

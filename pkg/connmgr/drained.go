@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// readDrained reads which hosts earlier managers were told to drain. The file has one address
-// a line; without one nothing outlives a manager.
+// readDrained returns the hosts that earlier managers were told to drain. The file has one address per line;
+// without a file, drains end with the manager.
 func (o *Options) readDrained() []string {
 	if o.Drains == "" {
 		return nil
@@ -20,7 +20,7 @@ func (o *Options) readDrained() []string {
 	return strings.Fields(string(text))
 }
 
-// saveDrained writes a set of addresses for the next one; the file is always whole.
+// saveDrained writes the addresses of drained hosts for the next manager. It replaces the file as a whole.
 func (o *Options) saveDrained(addrs []string) error {
 	if o.Drains == "" {
 		return nil

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// hungryFor is how long it is remembered that hosts could not compile a source:
-	// they, or it, may be others by then.
+	// hungryFor is how long the manager remembers that hosts could not compile a source. By then, the hosts
+	// or the source may have changed.
 	hungryFor = time.Hour
 	maxHungry = 1024
 )
 
-// hungry are compiles that died on two hosts in a row, of too little memory as a
-// rule: the next ones would only cost the hosts the same again. It is safe for
-// concurrent use.
+// hungry remembers compiles that died on two hosts in a row, usually for lack of memory. Trying them again
+// would only cost the hosts the same again. It is safe for concurrent use.
 type hungry struct {
 	mu   sync.Mutex
 	died map[history.Key]time.Time
@@ -34,7 +33,7 @@ func (h *hungry) add(now time.Time, k history.Key) {
 	h.died[k] = now
 }
 
-// objects is why a compile is not for hosts, or nil.
+// objects returns why a compile must not go to a host, or nil if it may.
 func (h *hungry) objects(now time.Time, k history.Key) *ipc.GoLocal {
 	h.mu.Lock()
 	defer h.mu.Unlock()

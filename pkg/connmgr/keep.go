@@ -12,22 +12,22 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// learn remembers what a compile took.
+// learn records what a compile took.
 func (m *Manager) learn(t *attempt.Task, r *job.Result, speed float64) {
 	if m.past.learn(t, r, speed) {
 		m.clients.Go(m.saveHistory)
 	}
 }
 
-// saveHistory writes what compiles took. The file of a manager that was replaced is its
-// successor's.
+// saveHistory writes what compiles took. After the manager was replaced, the file belongs to its successor,
+// and it does nothing.
 func (m *Manager) saveHistory() {
 	if !m.service.left.Load() {
 		m.past.save()
 	}
 }
 
-// keepNow and then: where something has come of it since.
+// keepNow writes what the manager knows if account.due says so.
 func (m *Manager) keepNow(now time.Time) {
 	if m.o.Kept == "" || !m.account.due(now) {
 		return
@@ -35,15 +35,15 @@ func (m *Manager) keepNow(now time.Time) {
 	m.keep(report.Kept{Status: m.Status(), Stats: m.Stats()})
 }
 
-// keepLast is what the manager knew at its end, as long as its connections are there.
+// keepLast writes what the manager knows at its end, while its connections still exist.
 func (m *Manager) keepLast() {
 	served, why := m.service.past()
-	if m.o.Kept != "" && served && !m.service.left.Load() { // a successor's is worth more
+	if m.o.Kept != "" && served && !m.service.left.Load() { // otherwise the file is the successor's
 		m.keep(report.Kept{Ended: true, Why: why, Status: m.Status(), Stats: m.Stats()})
 	}
 }
 
-// keep writes k for those who ask when no manager runs. The file is always whole.
+// keep writes k for commands that ask when no manager runs. It replaces the file as a whole.
 func (m *Manager) keep(k report.Kept) {
 	k.At = time.Now()
 	data, err := json.Marshal(&k)
@@ -55,7 +55,7 @@ func (m *Manager) keep(k report.Kept) {
 	}
 }
 
-// writeWhole puts a file in the place of another, or leaves that one.
+// writeWhole replaces a file as a whole. On an error the old one is unchanged.
 func writeWhole(file string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 )
 
-// know finds out what the job reads. why says why that is not known: then the wrapper lists it.
+// know finds out what the job reads. why is the reason if that is not known; then the wrapper lists the files.
 func (c *client) know(native recipes.Native) (k *known.Job, why string) {
 	k, asked, why := c.m.known.Know(&known.Command{Lease: c.lease, Compiler: &c.compiler, Native: native, Foreign: c.foreign(), Fast: c.m.live().Fast})
 	if asked != nil {
@@ -16,7 +16,7 @@ func (c *client) know(native recipes.Native) (k *known.Job, why string) {
 	return k, why
 }
 
-// onKnown has a host compile a job whose inputs are known, and answers with its result.
+// onKnown makes a host compile a job whose inputs are known, and answers with the result.
 func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	var err error
 	if c.sink, err = c.m.memory.Sink(c.Context(), c.uid, c.Watch); err != nil {
@@ -31,7 +31,7 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	c.Watch()
 	r, no := c.compile(c.knownTask(k), true)
 	if no != nil && no.Reason == known.Changed {
-		// Between the look at a file and its sending. Once more, as it is now.
+		// A file has changed since it was looked at. Try once more, with its current state.
 		if again, _ := c.know(native); again != nil {
 			k = again
 			r, no = c.compile(c.knownTask(k), true)
@@ -55,14 +55,14 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	if !r.Moved {
 		return c.SendFrame(r.Append(leased), fd) // both at once: the wrapper wakes up once
 	}
-	// The result lies in another sink, whose descriptor comes with it.
+	// The result is in another sink, whose descriptor travels with it.
 	if err := c.SendFrame(leased, fd); err != nil {
 		return err
 	}
 	return c.sendResult(r)
 }
 
-// knownTask makes the task of a job whose inputs are known.
+// knownTask returns the task of a job whose inputs are known.
 func (c *client) knownTask(k *known.Job) *attempt.Task {
 	t := c.newTask(k.Body)
 	t.Known = k
@@ -70,8 +70,8 @@ func (c *client) knownTask(k *known.Job) *attempt.Task {
 	return t
 }
 
-// include returns where the job's compiler looks for headers by itself, if that is
-// known or ask is set; else it is nil.
+// include returns the directories where the job's compiler looks for headers by default. Unless ask is set,
+// it returns nil if they are not known yet.
 func (c *client) include(ask bool) []string {
 	if c.lease.Language == "" {
 		return nil
@@ -79,10 +79,10 @@ func (c *client) include(ask bool) []string {
 	return c.compiler.Search(c.lease.Language, nil, ask).Dirs
 }
 
-// direct returns what the compiler's driver would run to list the sources, or without a
-// tree to preprocess, or nil when the wrapper has to run the driver.
+// direct returns what the compiler's driver would run to list the sources (tree) or to preprocess, or nil if
+// the wrapper has to run the driver.
 func (c *client) direct(tree bool) []string {
-	if c.foreign() { // whose words are not for us to run anything with
+	if c.foreign() { // we must not run anything with another user's words
 		return nil
 	}
 	if tree {

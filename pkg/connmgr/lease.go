@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// onLease answers with a slot, or with the reason to compile there.
+// onLease answers with a slot, or with the reason why the wrapper has to compile locally.
 func (c *client) onLease(f *ipc.Lease) error {
 	if c.id != 0 {
 		return errProtocol
@@ -66,13 +66,13 @@ func (c *client) onLease(f *ipc.Lease) error {
 		Family: c.compiler.Family, Major: uint32(c.compiler.Major), Direct: c.direct(tree),
 		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order, Inputs: why}, w, r)
 	if err == nil {
-		c.include(true) // for the next one, while the wrapper is busy
+		c.include(true) // for the next job, while the wrapper is busy
 	}
 	return err
 }
 
-// prepare finds the job's hosts and toolchain, and starts what connections it
-// will need while the preprocessor runs.
+// prepare finds the job's hosts and toolchain, and starts the connections that it will need, while the
+// preprocessor runs.
 func (c *client) prepare() *ipc.GoLocal {
 	c.list = c.m.lists.Of(c.lease.Hosts)
 	if c.list.Err != nil {
@@ -111,7 +111,7 @@ func (c *client) prepare() *ipc.GoLocal {
 	return no
 }
 
-// mayAsk reports, as nil, that the manager may run what the job's compiler is, to learn about it.
+// mayAsk returns nil if the manager may run the job's compiler to ask it about itself, otherwise why not.
 func (c *client) mayAsk() error {
 	if !c.foreign() {
 		return nil
@@ -119,9 +119,8 @@ func (c *client) mayAsk() error {
 	return trust.MayRun(c.lease, c.m.uid)
 }
 
-// hopeless returns why the job is to be done here without further ado, or nil: before the
-// preprocessor has run for nothing. Where all hosts that it could go to are not there, it
-// waits as long for one as the scheduler does.
+// hopeless returns why no host will take the job, or nil, so that the preprocessor does not run in vain. If
+// none of the hosts that it could go to is connected, it waits for one as long as the scheduler does.
 func (c *client) hopeless() *ipc.GoLocal {
 	r := farm.NewRequest(c.id, c.request(0, c.lease.NeedTree))
 	g, err := c.m.farm.Early(c.Context(), r, c.Watch)

@@ -6,8 +6,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 )
 
-// Live are those Options that can change while a Manager serves. A zero field takes the
-// default that it has there.
+// Live are the Options that can change while a Manager serves. A zero field takes the same default as in
+// Options.
 type Live struct {
 	NoFallback    bool
 	Fast          bool
@@ -24,7 +24,7 @@ type Live struct {
 	ConnectGrace  time.Duration
 }
 
-// live are the options that a Manager begins with.
+// live returns the changeable options that a Manager begins with.
 func (o *Options) live() Live {
 	return Live{NoFallback: o.NoFallback, Fast: o.Fast, LocalShare: o.LocalShare, Preprocessors: o.Preprocessors, LocalJobs: o.LocalJobs,
 		Attempts: o.Attempts, Patience: o.Patience, Audit: o.Audit, IOTimeout: o.IOTimeout, IdleExit: o.IdleExit,
@@ -39,7 +39,7 @@ func (l *Live) defaults(cores int) {
 	setDefault(&l.IOTimeout, 5*time.Minute)
 }
 
-// pace are those of them that the farm goes by.
+// pace returns those of them that the farm uses.
 func (l *Live) pace() farm.Pace {
 	return farm.Pace{LocalJobs: l.LocalJobs, Patience: l.Patience, Backoff: l.Backoff, BackoffMax: l.BackoffMax, ConnectGrace: l.ConnectGrace}
 }

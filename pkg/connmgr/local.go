@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// goLocal answers that the wrapper has to do it, once it is its turn.
+// goLocal waits for a local turn, and answers that the wrapper has to run the command.
 func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
 	no.NoFallback = c.m.live().NoFallback
@@ -17,7 +17,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.place.EnterHere(report.PhaseWaits)
 	c.endTurn()
 	if c.free {
-		c.endLease() // the compile there needs the memory
+		c.endLease() // the local compile needs the memory
 	}
 	if c.takeTurn(&c.m.turns.local, c.list.LocalJobs(c.m.live().LocalJobs)) != nil {
 		return nil // the wrapper is gone
@@ -27,14 +27,14 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	return c.Send(no)
 }
 
-// onLocal gives a command that runs there its turn. A lease ends.
+// onLocal gives a command that runs locally its turn, and ends its lease, if it has one.
 func (c *client) onLocal(f *ipc.Local) error {
 	switch {
 	case c.id == 0:
 		c.begin(f.Source, f.Output, f.Compiler)
 		c.list = c.m.lists.Of("")
 	case c.turn != nil && c.turn != &c.m.turns.cpp:
-		return errProtocol // it has its turn
+		return errProtocol // it has its turn already
 	}
 	c.record.Reason = f.Reason
 	c.place.EnterHere(report.PhaseWaits)

@@ -1,33 +1,32 @@
-// Package connmgr is the connection manager of a build host: it keeps queue pairs
-// to the compile hosts and a pool of shared-memory slots, and serves the
-// wrappers of all build commands over a Unix socket.
+// Package connmgr is the connection manager of a build host: it keeps queue pairs to the compile hosts and a
+// pool of shared-memory slots, and serves the wrappers of all build commands over a Unix socket.
 //
-// What can be understood alone has a package of its own:
+// Parts that can be understood alone have packages of their own:
 //
-//	ipc ipc/ipcserver socket     what wrappers say, one wrapper's session, and where they connect
+//	ipc ipc/ipcserver socket     the local protocol, one wrapper's session, and the socket
 //	lists compilers known        which hosts a job may go to; what its compiler is; what it reads
-//	farm link holdings           which host it goes to; one connection to one host; what a host has
-//	slots attempt trust          the memory of a job; its way to one host and back; what to believe
+//	farm link holdings           which host a job goes to; one connection to a host; which contents a host has
+//	slots attempt trust          the memory of a job; one attempt at it on one host; checks of results
 //	machine                      this build host
-//	underway report metrics      what is done now, and what the manager tells of itself
+//	underway report metrics      the commands under way, and what the manager reports about itself
 //
-// Here is what ties these together, from the ground up; no file calls one that is named below it:
+// The files of this package tie these together, from the ground up. No file calls one that is named below it:
 //
-//	options live service         what can be set; whether the socket is served
-//	told hungry past account     what builds have heard, what earlier compiles took, what has come of all
-//	manager                      the parts of a Manager, and one wrapper, its client
-//	status keep                  what the manager knows, and where that is written down
-//	slot turn record tell        a client's memory, its turn on this machine, its account, what it hears
+//	options live service         the settings; whether the socket is served
+//	told hungry past account     what builds were told, what earlier compiles took, the record of all commands
+//	manager                      the parts of a Manager, and a client: its side of one wrapper
+//	status keep                  what the manager knows, and how it is kept on disk
+//	slot turn record tell        a client's memory, its turn on this machine, its record, what its wrapper is told
 //	object task                  the job that attempts get
-//	audit race                   a job twice for comparison; attempts one after the other and side by side
-//	local reply known submit     the answers: compile there; a result; a job whose inputs are known, or not
+//	audit race                   a job compiled twice for comparison; attempts in sequence and in parallel
+//	local reply known submit     the answers: compile locally; a result; a job whose inputs are known, or not
 //	lease                        what a command begins with
-//	drained control replace      what else is asked
+//	drained control replace      other requests
 //	command reserve serve new    a client from its first frame to its end; the socket; the manager
 //
-// A wrapper is served by one goroutine (and one that reads its socket), an attempt by one of
-// its own. Each part of a Manager that changes has a lock; none is held while another one's is
-// taken, and none while the farm is called.
+// Each wrapper is served by one goroutine (and one that reads its socket), and each attempt has one of its
+// own. Each part of a Manager that changes has a lock. No lock is held while another is taken, or while the
+// farm is called.
 package connmgr
 
 import (
@@ -54,8 +53,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/underway"
 )
 
-// Manager serves wrappers. Make it with New, run it with Serve, end it with Close. Each of its
-// parts has a lock of its own where it needs one.
+// Manager serves wrappers. Make it with New, run it with Serve, end it with Close. Each of its parts that
+// needs a lock has its own.
 type Manager struct {
 	// set once in New
 	o       Options
@@ -68,7 +67,7 @@ type Manager struct {
 	ctx     context.Context // ends all that is under way
 	cancel  context.CancelCauseFunc
 
-	// each with a lock of its own, or safe for concurrent use without
+	// each safe for concurrent use
 	service   service             // the socket
 	places    *semaphore.Weighted // for wrappers
 	underway  *underway.Table
@@ -85,7 +84,7 @@ type Manager struct {
 	now       atomic.Pointer[Live] // see live and Apply
 }
 
-// turns are for what runs on this machine.
+// turns bound how many commands run on this machine at a time.
 type turns struct {
 	cpp    machine.Turns // preprocessors
 	local  machine.Turns // compiles, links and the like
@@ -95,16 +94,16 @@ type turns struct {
 // errShutdown ends what is under way when the manager stops.
 var errShutdown = errors.New("connection manager stops")
 
-// client is one wrapper's connection: one command. Its goroutine owns all of it.
+// client is one wrapper's connection, which is one command. Its goroutine owns all of it.
 type client struct {
 	ipcserver.Session
 	m     *Manager
 	uid   uint32
 	pid   int32
-	place underway.Command // where it stands, for people who ask
+	place underway.Command // what it does now, for status
 
 	// the job
-	id       uint64 // 0: it is a question, or nothing yet
+	id       uint64 // 0: a control request, or nothing yet
 	lease    *ipc.Lease
 	asked    time.Time // when that came
 	list     *lists.List
@@ -114,26 +113,26 @@ type client struct {
 	// its memory, and what it counts as
 	source   *slots.Hold
 	sink     *slots.Hold
-	free     bool // the wrapper has said that nobody else holds the source
-	prepares bool // counted as one that wants a place soon
+	free     bool // the wrapper has said that no other process holds the source
+	prepares bool // it counts as a job that will soon want a place
 
 	// on this machine
 	turn  *machine.Turns // held for the wrapper, or nil
-	share bool           // it runs here as the scheduler placed it here
-	began time.Time      // when it was told to run here
+	share bool           // it runs locally because the scheduler has placed it here
+	began time.Time      // when it was told to run locally
 
-	// what came of it
+	// the outcome
 	record   report.JobRecord
-	untried  bool // why it runs here holds without any host having been asked
+	untried  bool // it runs locally for a reason that needed no host to be asked
 	remote   bool // a host gave a result
-	compiled bool // a host compiled it, whether or not that stood
+	compiled bool // a host has compiled it, whether or not the result was accepted
 }
 
-// live are the changeable options in force.
+// live returns the changeable options in force.
 func (m *Manager) live() *Live { return m.now.Load() }
 
-// errProtocol ends a connection whose wrapper says what does not fit.
+// errProtocol ends a connection whose wrapper sends a frame that is not allowed now.
 var errProtocol = errors.New("wrapper broke the local protocol")
 
-// Stop makes Serve end: what runs goes on, nothing new is taken.
+// Stop makes Serve end. Commands under way go on; no new ones are taken.
 func (m *Manager) Stop() { m.service.stop() }

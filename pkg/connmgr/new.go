@@ -20,7 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// New makes a Manager; it owns neither the device nor the registry.
+// New makes a Manager. It does not own the device or the registry. Close ends it.
 func New(o Options) (*Manager, error) {
 	o.defaults()
 	if o.Device == nil {
@@ -54,14 +54,14 @@ func New(o Options) (*Manager, error) {
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
 	m.base = attempt.Base{Farm: m.farm, Memory: m.memory, Metrics: m.metrics, Log: o.Log,
 		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn}
-	m.metrics.Register(o.Registry) // which may ask at once
+	m.metrics.Register(o.Registry) // last: the registry may collect at once
 	for _, h := range m.lists.Own().Sched {
 		m.metrics.Host(h.Addr)
 	}
 	return m, nil
 }
 
-// farmOptions are those of the manager that the farm goes by.
+// farmOptions returns the options of the farm.
 func (m *Manager) farmOptions() farm.Options {
 	o := &m.o
 	return farm.Options{
@@ -79,7 +79,7 @@ func (m *Manager) farmOptions() farm.Options {
 	}
 }
 
-// Drain waits until no wrapper is served any more, or ctx ends.
+// Drain waits until no wrapper is being served, or ctx ends.
 func (m *Manager) Drain(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -94,9 +94,8 @@ func (m *Manager) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends everything at once: wrappers that are still served find their
-// connection closed and compile by themselves. It returns when all goroutines
-// have ended and the device's objects are freed.
+// Close ends everything at once: wrappers that are still being served find their connection closed and
+// compile by themselves. It returns when all goroutines have ended and the device's objects are freed.
 func (m *Manager) Close() error {
 	m.Stop()
 	m.keepLast()
@@ -109,14 +108,13 @@ func (m *Manager) Close() error {
 	return m.memory.Close()
 }
 
-// Apply puts l in force for what comes from now on; what is under way goes on as it
-// began.
+// Apply puts l into force for new commands. Commands under way go on as they began.
 func (m *Manager) Apply(l Live) {
 	l.defaults(m.o.Cores)
 	m.now.Store(&l)
 	m.farm.Apply(l.pace())
 	select {
 	case m.service.idleChanged <- struct{}{}:
-	default: // watch has not yet heard of the change before
+	default: // watch has not handled the previous change yet
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/outputs"
 )
 
-// expectObject finds out, while a host compiles, what kind of object the job's compiler
-// makes. The answer is closed over; it waits for that.
+// expectObject begins to find out what kind of object the job's compiler makes, while a host compiles. The
+// function that it returns waits for the answer.
 func (c *client) expectObject(body *job.Body) func() (want outputs.Object, ok bool) {
 	words, exact := outputs.ModeWords(body.Args)
 	if !exact {

@@ -21,7 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Options of a Manager. A zero field takes the default in parentheses.
+// Options configure a Manager. A zero field takes the default in parentheses.
 type Options struct {
 	Device   iwarp.Device
 	Log      *slog.Logger          // (none)
@@ -29,74 +29,75 @@ type Options struct {
 	Name     string                // of this build host, for the daemons' logs
 	Version  string                // of the program, for status
 
-	// Key is the pre-shared key that hosts are to prove to have, and this side proves;
-	// it is asked for each connection. Nil, or nil from it: there is none.
+	// Key returns the pre-shared key that both sides of a connection have to prove. It is called for each
+	// connection. If Key is nil or returns nil, there is no key.
 	Key func() *psk.Key
 
-	// Hosts is the list for jobs that bring none; it is asked for each job.
+	// Hosts returns the host list for jobs that bring none. It is called for each job.
 	Hosts func() lists.HostList
-	// Find adds the hosts that a list's sources stand for (a discover.Finder's List);
-	// nil: none. stamp grows with each change of any source.
+	// Find returns a list with the hosts added that its sources stand for (a discover.Finder's List); nil:
+	// none are added. stamp grows with each change of any source.
 	Find func(hostlist.List) (list hostlist.List, stamp uint64)
 	// Resolver is asked whether names can be resolved (nil: the system's).
 	Resolver *net.Resolver
-	// Identify says what the compiler at an absolute path is (a toolchain.Cache
-	// whose compilers have Home).
+	// Identify identifies the compiler at an absolute path (a toolchain.Cache whose compilers have Home).
 	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)
 
-	// Object says how objects begin that the compiler here makes (asks it).
+	// Object returns how the objects that a local compiler makes begin (the compiler is asked).
 	Object compilers.ObjectMaker
 
-	// Config says for the status what the settings come from (nil: nothing is said).
+	// Config returns where the settings come from, for the status (nil: the status does not say).
 	Config func() *report.Configuration
 
-	// Replaced is called when another manager has taken the socket over, before that one
-	// goes on: what else it needs is to be given up.
+	// Replaced is called when another manager has taken over the socket, before that one goes on. It has to
+	// give up everything else that the other one needs.
 	Replaced func()
 
-	// Control answers further questions of rdistcc's subcommands, by their word.
+	// Control has functions that answer further subcommands of rdistcc, by name.
 	Control map[string]func() (any, error)
 
 	Home      string
-	Compilers string // file that remembers which compilers there are (none)
-	History   string // file that remembers what compiles took (none: nothing outlives the manager)
+	Compilers string // file that remembers the compilers (none)
+	History   string // file that remembers what compiles took (none: it is forgotten when the manager ends)
 	Drains    string // file that remembers which hosts were drained by hand (none, as above)
-	Kept      string // file that has a report.Kept for when no manager runs (none)
+	Kept      string // file for a report.Kept, which is read when no manager runs (none)
 
-	// AnyUser serves every user who may open the socket, not only this one and root.
+	// AnyUser makes the manager serve every user that can open the socket, not only its own and root.
 	AnyUser bool
 
 	LoadAverage   func() float64        // of this machine (the system's)
 	Memory        func() machine.Memory // of this machine (the system's)
 	Cores         int                   // of this machine (GOMAXPROCS)
 	Slots         int                   // leases at a time (64)
-	SlotSize      int64                 // bytes of a source and its arguments that are written to a host (32 MiB)
+	SlotSize      int64                 // bytes of a source with its arguments that is written to a host (32 MiB)
 	SinkSize      int64                 // bytes of a result that a host writes (32 MiB)
-	Source        int64                 // bytes of a source and its arguments; beyond SlotSize, hosts fetch them (SlotSize)
-	Result        int64                 // bytes of a result; beyond SinkSize it is fetched (SinkSize)
-	Large         int64                 // bytes that what is fetched, and leased for it, may take together (none)
-	Prefault      int64                 // bytes that each keeps allocated (1 MiB)
+	Source        int64                 // bytes of a source at most; beyond SlotSize, hosts fetch it (SlotSize)
+	Result        int64                 // bytes of a result at most; beyond SinkSize it is fetched (SinkSize)
+	Large         int64                 // bytes that all fetched or leased for fetching may take (none)
+	Prefault      int64                 // bytes that each slot and sink keeps allocated (1 MiB)
 	Preprocessors int                   // at a time (twice the cores)
 	LocalJobs     int                   // at a time (the cores)
 	MaxWrappers   int                   // connections at a time (1024)
-	Dials         int                   // hosts never connected that are dialled at a time, and as many that were (512, and half of the descriptors at most)
+	// Dials is how many hosts that were never connected are dialled at a time, and as many again of those
+	// that were (512, but at most half of the descriptors).
+	Dials int
 
-	LocalShare    bool          // jobs run here where that is sooner than on any host
-	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
-	NoFallback    bool          // wrappers that do not say otherwise fail where a host gave trouble
-	Patience      time.Duration // how long a job that may not run here waits for a host (1 min)
-	Audit         float64       // part of the jobs that two hosts compile, for comparison (none)
-	Attempts      int           // hosts that are tried for a job that met trouble (2)
-	IOTimeout     time.Duration // a job's remote part (5 min)
+	LocalShare    bool          // run jobs locally if that is sooner than on any host
+	Fast          bool          // accept what a host's compiler prints, even if ours might word it differently
+	NoFallback    bool          // wrappers that do not say otherwise fail if hosts give trouble
+	Patience      time.Duration // how long a job that must not run locally waits for a host (1 min)
+	Audit         float64       // fraction of the jobs that two hosts compile, for comparison (none)
+	Attempts      int           // hosts that are tried for a job that meets trouble (2)
+	IOTimeout     time.Duration // bound of a job's remote part (5 min)
 	DialTimeout   time.Duration // (4 s)
 	Heartbeat     time.Duration // (1 s)
 	HeartbeatDead time.Duration // (5 s)
 	CancelTimeout time.Duration // a daemon's answer to a Cancel (5 s)
 	IdleExit      time.Duration // without a wrapper: Serve ends (never)
 	LinksMin      int           // connections to a host (1)
-	LinksMax      int           // of these at most, when there is much to do (LinksMin)
-	DemandPause   time.Duration // between two counts of what hosts are told that there is to do (20 ms)
-	LinksIdle     time.Duration // one beyond LinksMin ends when it had nothing to do for so long (1 min)
+	LinksMax      int           // connections to a host at most, when it has much to do (LinksMin)
+	DemandPause   time.Duration // between two updates of the demand that hosts are told (20 ms)
+	LinksIdle     time.Duration // a connection beyond LinksMin ends after being idle for so long (1 min)
 	Backoff       time.Duration // pause after a host's first loss (the scheduler's)
 	BackoffMax    time.Duration // longest pause (the scheduler's)
 	ConnectGrace  time.Duration // how long a job waits for a first connection (the scheduler's)
@@ -138,10 +139,10 @@ func (o *Options) defaults() {
 	}
 }
 
-// maxAudits bounds how many slots audits keep from builds.
+// maxAudits bounds how many audits run at a time, and so how many slots they take from builds.
 const maxAudits = 2
 
-// memory returns what jobs lie in, by the options.
+// memory returns the options of the memory for jobs.
 func (o *Options) memory() slots.Options {
 	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{
 		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault}}
@@ -153,11 +154,12 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// maxDials is how many hosts are dialled at a time: a long list with dead hosts is
-// tried within some seconds, for the memory of so many connections.
+// maxDials is how many hosts are dialled at a time. A long list with dead hosts is tried within a few
+// seconds, at the cost of the memory of that many connections.
 const maxDials = 512
 
-// dialsAtATime leaves half of the descriptors to wrappers and their slots.
+// dialsAtATime returns how many hosts to dial at a time. It leaves half of the descriptors to wrappers and
+// their slots.
 func dialsAtATime() int {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {

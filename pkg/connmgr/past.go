@@ -11,23 +11,23 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/history"
 )
 
-// past is what earlier compiles took. It is safe for concurrent use.
+// past knows what earlier compiles took. It is safe for concurrent use.
 type past struct {
 	// set once in openPast
-	file    string // empty: nothing outlives the manager
+	file    string // empty: nothing is kept on disk
 	log     *slog.Logger
 	began   time.Time
 	history *history.Store
 
 	hungry hungry
-	saved  atomic.Int64 // when history was, or was begun to be: nanoseconds since began
+	saved  atomic.Int64 // when the last save of history began: nanoseconds since began
 }
 
 const (
-	// maxHistory bounds what is remembered of compiles, about 100 bytes each: several
-	// large projects with a few sets of options.
+	// maxHistory bounds how many compiles are remembered, about 100 bytes each: enough for several large
+	// projects with a few sets of options.
 	maxHistory = 50_000
-	// saveEvery bounds what a killed manager forgets.
+	// saveEvery bounds how much a manager forgets when it is killed.
 	saveEvery = time.Minute
 )
 
@@ -41,8 +41,8 @@ func openPast(file string, log *slog.Logger) *past {
 	return p
 }
 
-// predict says what t will take, by earlier compiles of the same source with the
-// same words, or by its size.
+// predict sets what t is expected to take, from earlier compiles of the same source with the same words, or
+// from its size.
 func (p *past) predict(t *attempt.Task) {
 	source := t.Name
 	if !filepath.IsAbs(source) {
@@ -52,8 +52,8 @@ func (p *past) predict(t *attempt.Task) {
 	t.Cost = p.history.Predict(t.Key, t.Total())
 }
 
-// learn remembers what a compile took that went well, on a host of that speed. It reports whether
-// that is to be saved now.
+// learn records what a successful compile took, on a host of that speed. It reports whether the history is to
+// be saved now.
 func (p *past) learn(t *attempt.Task, r *job.Result, speed float64) (due bool) {
 	p.history.Learn(t.Key, t.Total(), time.Duration(float64(r.CPU)*speed*float64(time.Microsecond)), r.MaxRSS)
 	if p.file == "" {
@@ -64,7 +64,7 @@ func (p *past) learn(t *attempt.Task, r *job.Result, speed float64) (due bool) {
 	return now-time.Duration(saved) >= saveEvery && p.saved.CompareAndSwap(saved, int64(now))
 }
 
-// save writes what was learned. Without it the next manager knows less.
+// save writes what was learned, for the next manager.
 func (p *past) save() {
 	if p.file == "" {
 		return

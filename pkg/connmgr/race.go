@@ -13,41 +13,40 @@ import (
 // maxRefusals bounds how many hosts are asked when each one refuses at once.
 const maxRefusals = 8
 
-// maxAttempts bounds the attempts at one task: those one after the other, and a
-// second host for each that is slow.
+// maxAttempts bounds the attempts at one task: those in sequence, and a second host for each that is slow.
 const maxAttempts = 2 * maxRefusals
 
-// race is a task's attempts, one after the other and at times two side by side: the
-// first good result counts. The client's goroutine owns it.
+// race runs a task's attempts, in sequence and sometimes two in parallel. The first good result counts. The
+// client's goroutine owns it.
 type race struct {
 	c       *client
 	t       *attempt.Task
 	req     *farm.Request
-	ended   chan *attempt.Attempt // has room for all of them: none waits for a reader
+	ended   chan *attempt.Attempt // has room for all attempts, so that none waits for a reader
 	running []*attempt.Attempt
 	started uint8
-	last    *ipc.GoLocal // what the last attempt ran into
+	last    *ipc.GoLocal // why the last attempt has failed
 	trouble int          // attempts that ended in trouble
-	died    int          // those of them whose compiler died
+	died    int          // of these, attempts whose compiler died
 	lost    int          // attempts whose host was lost
-	lacks   int          // attempts whose host had dropped what it was believed to hold
+	lacks   int          // attempts whose host lacked contents that it was believed to hold
 }
 
-// mostLosses is how many hosts a job may lose, strictLosses the same of one that may not be
-// done here: its end would be the build's. That is no trouble of the job's, and mostly
-// another host is well; but a job that brings daemons down must not come to all of a farm.
+// mostLosses is how many hosts a job may lose, strictLosses how many a job may that must not run locally,
+// whose failure would end the build. A lost host is usually not the job's fault, and others work; but a job
+// that crashes daemons must not get to all hosts of a farm.
 const (
 	mostLosses   = 3
 	strictLosses = 4
 )
 
-// mostLacks is how often a host may lack what a job names before it is sent all: a list that it was to make whole, the
-// contents of that, and those once more.
+// mostLacks is how often hosts may lack contents that a job names before they are sent everything: once for
+// an abridged list, once for the contents of that list, and then once more.
 const mostLacks = 2
 
-// compile runs a task on a host, on another one if that meets trouble, and gives either
-// the result or the reason why it has to be done here. tree: only on hosts that show trees.
-// Hosts may still be at it then: what they use is not the client's any more.
+// compile runs a task on a host, and on another one if that meets trouble. It returns either the result or
+// the reason why the command has to run locally. tree restricts it to hosts that show trees. When it returns,
+// other hosts may still be working on the task; memory that they use no longer belongs to the client.
 func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal) {
 	r := &race{c: c, t: t, ended: make(chan *attempt.Attempt, maxAttempts),
 		req: farm.NewRequest(t.ID, c.request(t.Total(), tree))}
@@ -81,7 +80,7 @@ func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal)
 	return res, nil
 }
 
-// run returns the attempt that won, which its caller has to release, or why none did.
+// run returns the attempt that has won, which the caller has to release, or why none has.
 func (r *race) run() (*attempt.Attempt, *ipc.GoLocal) {
 	c := r.c
 	for {
@@ -110,12 +109,11 @@ func (r *race) run() (*attempt.Attempt, *ipc.GoLocal) {
 	}
 }
 
-// next starts an attempt on the host that the scheduler names. Not nil is why there
-// is none.
+// next starts an attempt on the host that the scheduler picks. It returns why there is none, or nil.
 func (r *race) next() *ipc.GoLocal {
 	c, asked := r.c, time.Now()
-	// However long: a full farm is no reason to give up, and a host that gives no
-	// credit is the scheduler's to judge.
+	// Wait without a limit: a full farm is no reason to give up, and the scheduler judges hosts that give no
+	// credit.
 	g, err := c.m.farm.Pick(c.Context(), r.req)
 	if err != nil {
 		return attempt.Interrupted
@@ -139,13 +137,13 @@ func (r *race) next() *ipc.GoLocal {
 	return nil
 }
 
-// hedge sends the task to a second host too, as the first one is slow.
+// hedge also sends the task to a second host, because the first one is slow.
 func (r *race) hedge(g farm.Grant) {
 	c := r.c
 	sink, err := c.m.memory.TrySink(c.uid)
 	if sink == nil || len(r.running) != 1 || r.started >= maxAttempts {
 		if sink != nil {
-			sink.Drop() // nobody has seen it
+			sink.Drop() // unused
 		}
 		c.m.o.Log.Debug("no second host", "job", r.t.ID, "err", err)
 		c.m.farm.GiveBack(g)
@@ -156,7 +154,7 @@ func (r *race) hedge(g farm.Grant) {
 	r.start(g, sink, time.Now()).Hedge = true
 }
 
-// start sends the task to one more host; sink becomes the attempt's.
+// start sends the task to one more host. The attempt takes ownership of sink.
 func (r *race) start(g farm.Grant, sink *slots.Hold, asked time.Time) *attempt.Attempt {
 	a := attempt.New(r.c.Context(), r.t, g, sink, asked)
 	r.started++
@@ -170,8 +168,8 @@ func (r *race) start(g farm.Grant, sink *slots.Hold, asked time.Time) *attempt.A
 	return a
 }
 
-// failed takes note of an attempt that came to nothing. Not nil says that it was the
-// last one.
+// failed records an attempt that has failed. It returns nil if another attempt may follow, otherwise the
+// answer for the wrapper.
 func (r *race) failed(a *attempt.Attempt) *ipc.GoLocal {
 	r.remove(a)
 	a.Release()
@@ -221,8 +219,8 @@ func (r *race) remove(a *attempt.Attempt) {
 	}
 }
 
-// stop cancels what still runs and has it cleaned up behind the answer: a host
-// writes into its sink until it has said that it does not.
+// stop cancels the attempts that still run and has them cleaned up after the answer, in the background: a
+// host may write to its sink until it has said that it will not.
 func (r *race) stop() {
 	n := len(r.running)
 	if n == 0 {

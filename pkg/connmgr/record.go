@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// begin marks c as a command that keeps an idle manager alive. source, output and
-// program are its files, as it names them; those that it has not are empty.
+// begin marks c as a command, which keeps an idle manager alive. source, output and program are its files as
+// it names them, empty if it has none.
 func (c *client) begin(source, output, program string) {
 	c.id = c.m.ids.Add(1)
 	c.record.ID, c.record.Began = c.id, time.Now()
@@ -21,7 +21,7 @@ func (c *client) begin(source, output, program string) {
 	c.place.Begin(c.id, cmp.Or(source, output, filepath.Base(program)), c.record.Began)
 }
 
-// consider notes the scheduler's view of the hosts, and its rule.
+// consider records the scheduler's view of the hosts, and its rule.
 func (c *client) consider(r *farm.Request) {
 	why, rule := r.Considered()
 	c.record.Considered, c.record.Rule = c.record.Considered[:0:0], rule
@@ -30,7 +30,7 @@ func (c *client) consider(r *farm.Request) {
 	}
 }
 
-// note takes the figures of a result.
+// note records the figures of a result.
 func (c *client) note(x *ipc.Result) {
 	c.remote, c.compiled = true, true
 	r := &c.record
@@ -43,7 +43,7 @@ func (c *client) note(x *ipc.Result) {
 func (c *client) logJob() {
 	r := &c.record
 	if r.ID == 0 {
-		return // a question, or nothing at all
+		return // a control request, or nothing at all
 	}
 	if !r.Finished {
 		r.Local = !c.remote
@@ -80,7 +80,7 @@ func (c *client) logJob() {
 	c.m.o.Log.Log(c.m.ctx, slog.LevelInfo, "job", attrs...)
 }
 
-// onFinish takes the wrapper's account.
+// onFinish records what the wrapper reports at the end of the command.
 func (c *client) onFinish(f *ipc.Finish) {
 	c.free = c.free || f.Closed
 	c.record.Finished = true

@@ -14,8 +14,8 @@ import (
 // readyWithin is how long a successor may take from getting the socket to serving it.
 var readyWithin = socket.ReadyWithin
 
-// onReplace gives the socket to another manager of the same user. Until that one serves
-// nothing changes here: should it end before, it was never there.
+// onReplace gives the socket to another manager of the same user. Nothing changes here until that one serves,
+// so it may end before that without a trace.
 func (c *client) onReplace(f *ipc.Replace) error {
 	m := c.m
 	if c.uid != 0 && c.uid != m.uid {
@@ -38,7 +38,7 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	if err != nil {
 		return fmt.Errorf("hand the socket over: %w", err)
 	}
-	late := time.AfterFunc(readyWithin, func() { _ = c.Close() }) // ends next
+	late := time.AfterFunc(readyWithin, func() { _ = c.Close() }) // ends the wait for its next frame
 	answer := c.Next()
 	late.Stop()
 	if _, ok := answer.(ipcserver.GoAhead); !ok {
@@ -55,8 +55,8 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	return c.reply(struct{}{})
 }
 
-// StepBack ends Serve of l, whose socket is another manager's after all; what was taken
-// in is served to its end.
+// StepBack ends Serve of l, because another manager keeps the socket after all. Wrappers that were accepted
+// are served to their end.
 func (m *Manager) StepBack(l *socket.Listener) {
 	m.service.handOn(l)
 	m.Stop()

@@ -21,7 +21,7 @@ func (c *client) reply(v any) error {
 	return c.Send(&ipc.Reply{Data: data})
 }
 
-// sendResult answers with a result, and with its sink if that is not the leased one.
+// sendResult answers with a result, and with the descriptor of its sink if that is not the leased one.
 func (c *client) sendResult(r *ipc.Result) error {
 	if !r.Moved {
 		return c.Send(r)

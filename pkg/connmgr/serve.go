@@ -11,28 +11,26 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
-// lastCalls is how long wrappers that had connected before the socket went away
-// are still taken in.
+// lastCalls is how long wrappers that had connected before the socket was removed are still accepted.
 const lastCalls = 20 * time.Millisecond
 
-// Serve takes wrappers from l until ctx ends, Stop is called, or nobody came for
-// IdleExit; it closes l. It returns nil after each of these; those that are
-// served go on.
+// Serve accepts wrappers from l until ctx ends, Stop is called, or there was no command for IdleExit. In each
+// of these cases it returns nil. It closes l. Wrappers that are being served go on.
 func (m *Manager) Serve(ctx context.Context, l *socket.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.clients.Go(func() { m.watch(ctx, cancel, l) })
 	m.service.begin(l)
 	if own := m.lists.Own(); own.Err == nil && !own.Empty() {
-		m.farm.Want(own.Sched, nil) // the first job shall not wait for them
+		m.farm.Want(own.Sched, nil) // so that the first job does not wait for them
 	}
 	err := m.accept(ctx, l)
 	m.service.end()
 	cancel()
-	if l.Left() { // whoever has connected is served by the other one
+	if l.Left() { // the other manager serves wrappers that have connected
 		return errors.Join(err, l.Close())
 	}
-	m.keepLast() // who finds no socket finds this; Close has the last word
+	m.keepLast() // for commands that find no socket; Close writes it once more
 	// Wrappers that are connected but not accepted would only find a closed
 	// connection. The name goes first, so that no more come; a successor cannot
 	// take it before Close, which gives up the lock.
@@ -44,7 +42,7 @@ func (m *Manager) Serve(ctx context.Context, l *socket.Listener) error {
 			break
 		}
 		if !m.places.TryAcquire(1) {
-			_ = c.Close() // it compiles by itself, like those who come later
+			_ = c.Close() // it compiles by itself, like wrappers that come later
 			continue
 		}
 		m.take(c)
@@ -52,7 +50,7 @@ func (m *Manager) Serve(ctx context.Context, l *socket.Listener) error {
 	return errors.Join(err, l.Close())
 }
 
-// Ready says why the manager takes no command, or nil.
+// Ready returns nil if the manager takes commands, otherwise why not.
 func (m *Manager) Ready() error {
 	if m.service.current() == nil {
 		return errNotServing
@@ -62,8 +60,8 @@ func (m *Manager) Ready() error {
 
 var errNotServing = errors.New("not serving: starting, or finishing what runs")
 
-// accept takes wrappers until ctx ends. Those beyond MaxWrappers wait in the
-// socket's queue: each one that is served holds a descriptor and some memory.
+// accept accepts wrappers until ctx ends. Those beyond MaxWrappers wait in the socket's queue, because each
+// one that is served takes a descriptor and some memory.
 func (m *Manager) accept(ctx context.Context, l *socket.Listener) error {
 	var spare reserve
 	spare.restore(ctx)
@@ -106,7 +104,7 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *socke
 		}
 		return time.Minute
 	}
-	m.keepNow(time.Now()) // else one that is killed soon would pass for the one before it
+	m.keepNow(time.Now()) // otherwise, if this manager is killed soon, the file would be its predecessor's
 	t := time.NewTicker(every())
 	defer t.Stop()
 	defer func() {
@@ -140,7 +138,7 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *socke
 // keepSlots is how many slots an idle manager keeps ready.
 const keepSlots = 2
 
-// take serves one wrapper, for which the caller has taken a place.
+// take serves one wrapper, for which the caller has acquired a place.
 func (m *Manager) take(conn *ipcserver.Conn) {
 	c := newClient(m, conn)
 	m.underway.Add(&c.place, c)

@@ -7,45 +7,45 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
-// service is a manager's time on its socket: whether it serves, and why it does no more.
+// service says whether the manager serves its socket, and why it has stopped.
 type service struct {
 	stopping    chan struct{} // closed by stop
-	idleChanged chan struct{} // capacity 1: Live.IdleExit may be another one
+	idleChanged chan struct{} // capacity 1: Live.IdleExit may have changed
 	stopOnce    sync.Once
 	replacing   sync.Mutex  // one successor at a time; before mu
 	left        atomic.Bool // another manager serves now
 
 	mu       sync.Mutex       // guards the rest
-	listener *socket.Listener // // that wrappers are taken from; nil: the manager does not serve
-	served   bool             // it has, or does
-	endedBy  string           // why it does not any more; empty where something outside ended it
+	listener *socket.Listener // wrappers are accepted from it; nil: the manager does not serve
+	served   bool             // it has served, or does
+	endedBy  string           // why it has stopped; empty if something outside has ended it
 }
 
 // stop makes Serve end.
 func (s *service) stop() { s.stopOnce.Do(func() { close(s.stopping) }) }
 
-// begin says that wrappers are taken from l.
+// begin records that wrappers are accepted from l.
 func (s *service) begin(l *socket.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listener, s.served = l, true
 }
 
-// end says that none are any more.
+// end records that none are accepted any more.
 func (s *service) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listener = nil
 }
 
-// ending notes why the manager ends.
+// ending records why the manager ends.
 func (s *service) ending(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endedBy = why
 }
 
-// current returns what wrappers are taken from, or nil.
+// current returns the listener that wrappers are accepted from, or nil.
 func (s *service) current() *socket.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *service) handOn(l *socket.Listener) {
 	l.HandOn()
 }
 
-// past reports whether the manager has served, and why it does not any more.
+// past reports whether the manager has served, and why it has stopped.
 func (s *service) past() (served bool, endedBy string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

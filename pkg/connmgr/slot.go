@@ -10,12 +10,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// foreign reports whether the wrapper is another user's. Its text is copied before it
-// is used: text that changes while it is sent breaks a frame's CRC, and with it the
-// connection for all users' jobs.
+// foreign reports whether the wrapper belongs to another user. The text of such a wrapper is copied before it
+// is used: text that changes while it is sent would break a frame's CRC, and with it the connection for all
+// users' jobs.
 func (c *client) foreign() bool { return c.uid != c.m.uid }
 
-// takeSlot leases the pair of buffers.
+// takeSlot leases a slot and a sink to the client.
 func (c *client) takeSlot() *ipc.GoLocal {
 	source, err := c.m.memory.Source(c.Context(), c.uid, c.Watch)
 	if err != nil {
@@ -23,7 +23,7 @@ func (c *client) takeSlot() *ipc.GoLocal {
 	}
 	sink, err := c.m.memory.Sink(c.Context(), c.uid, c.Watch)
 	if err != nil {
-		source.Drop() // nobody has seen it
+		source.Drop() // unused
 		return attempt.NoSlot(err)
 	}
 	c.source, c.sink = source, sink
@@ -32,12 +32,12 @@ func (c *client) takeSlot() *ipc.GoLocal {
 	return nil
 }
 
-// takeLarge counts a source of n bytes, as far as slots do not keep memory for it,
-// and the copy of another user's, against what all of these may take together, until
-// the last drop. The source has been written already, so the preprocessor's turn is
-// kept while this waits: what is not counted yet is bounded by their number.
+// takeLarge counts a source of n bytes against the bound of large memory, until the last drop of its slot:
+// the part for which slots keep no memory and, if it is another user's, its copy. The source has been written
+// already, so the client keeps its preprocessor's turn while this waits: the number of these bounds what is
+// not counted yet.
 func (c *client) takeLarge(n uint64) *ipc.GoLocal {
-	if n > uint64(c.m.o.Source) { // compile has words for it
+	if n > uint64(c.m.o.Source) { // compile will answer that it is too big
 		return nil
 	}
 	need, ok := c.m.memory.Counts(n, c.foreign())
@@ -54,7 +54,7 @@ func (c *client) takeLarge(n uint64) *ipc.GoLocal {
 	return nil
 }
 
-// prepared ends that the job counts as one that wants a place soon.
+// prepared stops counting the job as one that will soon want a place.
 func (c *client) prepared() {
 	if c.prepares {
 		c.prepares = false
@@ -70,16 +70,15 @@ func (c *client) text(n uint64) ([]byte, error) {
 	return c.source.Extend(int64(n))
 }
 
-// endLease gives the slot back. The wrapper only ever reads the sink. The source
-// is used again only when nobody can write it any more: a preprocessor that
-// outlived its wrapper would scribble over the next job's text.
+// endLease returns the slot. The wrapper can only read the sink. The source is reused only if no process can
+// write to it any more: a preprocessor that has outlived its wrapper would overwrite the next job's text.
 func (c *client) endLease() {
 	if c.sink == nil {
 		return
 	}
 	c.prepared()
 	c.sink.Drop()
-	if c.source != nil { // else the manager has made the job by itself
+	if c.source != nil { // otherwise the manager has made the job by itself
 		if !c.free {
 			c.source.Spoil()
 		}
@@ -90,5 +89,5 @@ func (c *client) endLease() {
 
 func closeFD(fd int) { _ = unix.Close(fd) } // EINTR and EIO mean nothing for a memfd
 
-// slotEnd returns how far the slot is in use, in bytes.
+// slotEnd returns how many bytes of the slot are in use.
 func slotEnd(f *ipc.Submit) uint64 { return uint64(f.BodyOff) + uint64(f.TextOff) + f.TextLen }

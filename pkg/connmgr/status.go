@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// Status is the manager's state of now.
+// Status returns the manager's current state.
 func (m *Manager) Status() report.Status {
 	own := m.o.Hosts()
 	named := m.lists.Own().Sched
@@ -33,7 +33,7 @@ func (m *Manager) Status() report.Status {
 	return s
 }
 
-// Stats is what came of all commands so far.
+// Stats returns the totals of all commands so far.
 func (m *Manager) Stats() report.Stats {
 	s := m.account.stats()
 	s.Version, s.Since = m.o.Version, m.started
@@ -41,6 +41,5 @@ func (m *Manager) Stats() report.Stats {
 	return s
 }
 
-// Why looks for the last jobs of a source or output file. names are its absolute name
-// and what was typed.
+// Why returns the last jobs of a source or output file. names are its absolute name and what was typed.
 func (m *Manager) Why(names []string) report.Why { return m.account.why(names, m.started) }

@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// onSubmit runs the job on a host and answers with its result, or with the
-// reason why the wrapper has to do it.
+// onSubmit runs the job on a host and answers with its result, or with the reason why the wrapper has to run
+// it.
 func (c *client) onSubmit(f *ipc.Submit) error {
 	if c.source == nil || c.free {
 		return errProtocol
@@ -40,8 +40,8 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	return c.sendResult(r)
 }
 
-// compileListed has a host compile a job that the wrapper has made. Where what the compiler listed
-// for it is enough to know what it reads, its host gets only what it has not yet.
+// compileListed makes a host compile a job that the wrapper has made. If the compiler's list of files is
+// enough to know what the job reads, the host gets only contents that it lacks.
 func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	if c.m.known.Learn(c.query, f, t.Body) {
 		if native, ok := c.compiler.Native(c.lease.Machine); ok {
@@ -56,7 +56,7 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 	return c.compile(t, f.Tree)
 }
 
-// howListed says how the wrapper made a job.
+// howListed returns how the wrapper made a job, in words for the record.
 func howListed(f *ipc.Submit) string {
 	if f.Tree {
 		return "list"

@@ -11,7 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// task reads what was submitted. The memory stays the client's, who shares it.
+// task makes a task from what was submitted. It shares the client's memory.
 func (c *client) task(f *ipc.Submit) (*attempt.Task, *ipc.GoLocal) {
 	total, end := uint64(f.TextOff)+f.TextLen, slotEnd(f)
 	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 || f.BodyOff%job.BodyAlign != 0 ||
@@ -38,13 +38,13 @@ func (c *client) task(f *ipc.Submit) (*attempt.Task, *ipc.GoLocal) {
 	return t, nil
 }
 
-// predict says what t will take.
+// predict sets what t is expected to take.
 func (c *client) predict(t *attempt.Task) {
 	c.m.past.predict(t)
 	c.record.Predicted = t.Cost.Time
 }
 
-// newTask makes the task of a job.
+// newTask returns the task of a job.
 func (c *client) newTask(body *job.Body) *attempt.Task {
 	return &attempt.Task{Base: &c.m.base, ID: c.id, UID: c.uid, Toolchain: c.compiler.ID, Name: c.record.Source, Limit: c.timeLimit(),
 		Compress: c.list.Compress, Body: body, Object: c.expectObject(body)}
@@ -58,7 +58,7 @@ func (c *client) timeLimit() time.Duration {
 	return c.m.live().IOTimeout
 }
 
-// request returns the job as the scheduler sees it; size is 0 while it is not known.
+// request returns the job as the scheduler sees it. size is 0 while it is not known.
 func (c *client) request(size uint64, tree bool) scheduler.Job {
 	return scheduler.Job{
 		Hosts: c.list.Sched, Tried: make(map[string]bool), Toolchain: c.compiler.ID, Size: size,
@@ -69,8 +69,8 @@ func (c *client) request(size uint64, tree bool) scheduler.Job {
 	}
 }
 
-// strict says that the command fails if the farm does not compile it, whichever setting
-// forbids to do it here.
+// strict reports whether the command must fail if the farm does not compile it, whichever setting forbids
+// compiling locally.
 func (c *client) strict() bool {
 	switch c.lease.Fallback {
 	case ipc.FallbackForbidden:

@@ -11,20 +11,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// tell makes the wrapper say no as one line if it concerns more than this command, as no
-// host can take it, and its build has not heard that yet.
+// tell makes the wrapper print no as one line if the reason concerns more than this command, because no host
+// can take it, and the build has not been told yet.
 func (c *client) tell(no *ipc.GoLocal) {
 	about := no.Reason
 	switch no.Reason {
 	case reason.NoHosts:
-		about = no.Detail // one list can be empty and the next one wrong
-		// Whoever names this machine alone has asked for just that.
+		about = no.Detail // a list may be empty now and wrong later
+		// A list that names only this machine asks for exactly that.
 		if c.list.Err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {
 			return
 		}
 	case reason.Toolchain:
 		if c.m.farm.Identifying(c.list.Sched) {
-			about += ":starting" // which hosts lack is said when that is known
+			about += ":starting" // what hosts lack is told separately, once it is known
 		}
 	case reason.HostLost, reason.Draining, reason.Full,
 		reason.Memory, reason.Quarantine, reason.Denied:
@@ -34,14 +34,14 @@ func (c *client) tell(no *ipc.GoLocal) {
 	no.Trouble = c.m.told.news(time.Now(), c.record.Build, about)
 }
 
-// explain says more of a refusal than the scheduler knows.
+// explain adds to a refusal what the scheduler does not know.
 func (c *client) explain(no *ipc.GoLocal) {
 	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.Sched) {
 		no.Detail = c.lackLine()
 	}
 }
 
-// noHostsLine returns one line for a person about c's list, which has no hosts.
+// noHostsLine returns a line for the user about c's list, which has no hosts.
 func (c *client) noHostsLine() string {
 	for i := range c.list.Sources {
 		if !c.list.Sources[i].Down {
@@ -60,7 +60,7 @@ func (c *client) noHostsLine() string {
 	return none
 }
 
-// lackLine says which compiler no host of c's list has, and what they have instead.
+// lackLine returns a line that says which compiler no host of c's list has, and what they have instead.
 func (c *client) lackLine() string {
 	name := c.compiler.Name()
 	have, up := c.m.farm.Compilers(c.list.Sched)
@@ -81,10 +81,10 @@ func (c *client) lackLine() string {
 	return line
 }
 
-// localDecision returns what the wrapper hears of the scheduler's refusal.
+// localDecision returns the scheduler's refusal as the wrapper gets it.
 func localDecision(d scheduler.Decision) *ipc.GoLocal {
 	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
 	no.Code = reason.Status(d.Reason)
-	no.Trouble = no.Code != 0 && d.Reason != reason.Toolchain // tell decides about that one, once a build
+	no.Trouble = no.Code != 0 && d.Reason != reason.Toolchain // tell decides about that one, once per build
 	return no
 }

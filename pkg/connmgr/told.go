@@ -7,26 +7,26 @@ import (
 )
 
 const (
-	// forgetBuild is how long a build is remembered that no command has come from. A
-	// process group, which tells builds apart, can live on: a shell of a container is
-	// one for all that is typed there.
+	// forgetBuild is how long a build without commands is remembered. It must be forgotten at some time
+	// because a process group, which distinguishes builds, can live on: a container's shell may be one for
+	// everything typed there.
 	forgetBuild = 5 * time.Minute
-	maxBuilds   = 1024 // remembered at a time
+	maxBuilds   = 1024 // builds remembered at a time
 )
 
-// told remembers what builds have been told, so that each hears a reason once and not
-// with every command. It is safe for concurrent use.
+// told remembers what builds have been told, so that each is told a reason once and not with every command.
+// It is safe for concurrent use.
 type told struct {
 	mu     sync.Mutex
 	builds map[uint64]*toldBuild
 }
 
 type toldBuild struct {
-	heard   time.Time // when a command of it was answered last
+	heard   time.Time // when a command of the build was last answered
 	reasons []string
 }
 
-// news reports whether build hears reason for the first time.
+// news reports whether build has not been told reason yet.
 func (t *told) news(now time.Time, build uint64, reason string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

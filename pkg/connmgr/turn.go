@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// takeTurn waits for a turn; an error says that the wrapper is gone.
+// takeTurn waits for a turn. An error means that the wrapper is gone.
 func (c *client) takeTurn(g *machine.Turns, limit int) error {
 	if !g.Try(limit) {
 		c.Watch()
@@ -26,8 +26,8 @@ func (c *client) endTurn() {
 	}
 }
 
-// build says which build the wrapper belongs to, for a fair share among builds: the
-// one that RDISTCC_BUILD names, else that of its process.
+// build returns the build that the wrapper belongs to, for fair sharing among builds: the one that
+// RDISTCC_BUILD names, otherwise that of its process.
 func (c *client) build() uint64 {
 	if c.lease.Build != "" {
 		return machine.NamedBuild(c.uid, c.lease.Build)
@@ -35,7 +35,7 @@ func (c *client) build() uint64 {
 	return c.m.turns.builds.Of(int(c.pid))
 }
 
-// endShare says that the command has ended which the scheduler chose to run here.
+// endShare tells the farm that a command has ended which the scheduler had placed on this machine.
 func (c *client) endShare() {
 	if !c.share {
 		return
@@ -43,8 +43,7 @@ func (c *client) endShare() {
 	r := scheduler.Report{ID: c.id, Source: c.record.Source, Failed: c.record.Exit != 0}
 	out := scheduler.Unused
 	if c.record.Finished && !c.began.IsZero() {
-		// What it took of a core nobody tells; with no more commands at a time than
-		// there are cores that is about what it took.
+		// Its CPU time is not known. With no more commands at a time than cores, the wall time is close to it.
 		out, r.Wall = scheduler.OK, time.Since(c.began)
 		r.CPU = r.Wall
 	}
