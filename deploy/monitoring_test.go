@@ -61,15 +61,15 @@ func TestEveryQueryHasData(t *testing.T) {
 		t.Fatal(err)
 	}
 	// With certificates, as the dashboard shows when they expire.
-	f, err := farm.StartSecure(ctx, bin, state, 2, 2, farm.Security{Auth: "tls"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := farm.New(bin, state)
 	defer func() {
 		if err := f.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
+	if err := f.Start(ctx, 2, 2, farm.Security{Auth: "tls"}); err != nil {
+		t.Fatal(err)
+	}
 	p, err := f.Monitor(ctx, ".", "")
 	if err != nil {
 		t.Fatal(err)
