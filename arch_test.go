@@ -102,6 +102,7 @@ var edges = map[string][]string{
 	"deploy":                               {},
 	"internal/test/kit/debsrc":             {},
 	"internal/test/kit/farm":               {},
+	"internal/test/kit/farmtest":           {"internal/test/kit/farm"},
 	"internal/test/kit/honest":             {},
 	"internal/test/kit/need":               {},
 	"internal/test/kit/netlab":             {},

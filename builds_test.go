@@ -34,7 +34,7 @@ func TestBuildSystems(t *testing.T) {
 		}
 	}
 	bin := t.TempDir()
-	if err := farm.Build(t.Context(), bin); err != nil {
+	if err := farm.Build(t.Context(), bin, nil); err != nil {
 		t.Fatal(err)
 	}
 	p := scripts(t.Context(), "testdata/build", bin)

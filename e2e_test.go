@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	bin := t.TempDir()
-	if err := farm.BuildOnly(t.Context(), bin, nil, "rdistcc", "rdistcc-cm", "rdistccd", "rdistcc-perf"); err != nil {
+	if err := farm.Build(t.Context(), bin, nil); err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, scripts(t.Context(), "testdata/script", bin))

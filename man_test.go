@@ -15,7 +15,7 @@ import (
 // manual page of its program, and that the pages are sound.
 func TestManualPages(t *testing.T) {
 	bin := t.TempDir()
-	if err := farm.Build(t.Context(), bin); err != nil {
+	if err := farm.Build(t.Context(), bin, nil); err != nil {
 		t.Fatal(err)
 	}
 	page := func(name string) string {

@@ -57,7 +57,7 @@ func TestEveryQueryHasData(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := farm.Build(ctx, bin); err != nil {
+	if err := farm.Build(ctx, bin, nil); err != nil {
 		t.Fatal(err)
 	}
 	// With certificates, as the dashboard shows when they expire.

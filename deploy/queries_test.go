@@ -37,7 +37,7 @@ func TestEveryQueryNamesWhatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := farm.Build(ctx, bin); err != nil {
+	if err := farm.Build(ctx, bin, nil); err != nil {
 		t.Fatal(err)
 	}
 	f := farm.New(bin, state)

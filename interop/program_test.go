@@ -37,7 +37,7 @@ func program(t *testing.T, name string) string {
 		programs.dir = dir
 	}
 	p := filepath.Join(programs.dir, name)
-	if err := farm.BuildOnly(t.Context(), programs.dir, nil, name); err != nil {
+	if err := farm.Build(t.Context(), programs.dir, nil, name); err != nil {
 		t.Fatal(err)
 	}
 	programs.path[name] = p

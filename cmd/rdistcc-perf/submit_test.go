@@ -20,7 +20,7 @@ func TestSubmit(t *testing.T) {
 		t.Skip("builds the programs")
 	}
 	dir := t.TempDir()
-	if err := farm.Build(t.Context(), dir); err != nil {
+	if err := farm.Build(t.Context(), dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	state := filepath.Join(dir, "state")
@@ -140,7 +140,7 @@ func TestSubmitSources(t *testing.T) {
 		t.Skip("builds the programs")
 	}
 	dir := t.TempDir()
-	if err := farm.Build(t.Context(), dir); err != nil {
+	if err := farm.Build(t.Context(), dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	f := farm.New(dir, dir)

@@ -163,7 +163,7 @@ func TestAsLinked(t *testing.T) {
 		t.Skip("links the daemon")
 	}
 	dir := t.TempDir()
-	if err := farm.BuildOnly(t.Context(), dir, nil, "rdistccd"); err != nil {
+	if err := farm.Build(t.Context(), dir, nil, "rdistccd"); err != nil {
 		t.Fatal(err)
 	}
 	_, targets := testHost(t)

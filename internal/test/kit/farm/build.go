@@ -14,18 +14,27 @@ import (
 	"sync"
 )
 
-// Build builds the programs into dir as `make` does, for tests, which may be run
-// without it.
-func Build(ctx context.Context, dir string) error {
-	return BuildOnly(ctx, dir, nil, "rdistcc", "rdistcc-cm", "rdistccd")
-}
-
-// BuildOnly builds some programs of cmd into dir, with flags of the go command's. `go run`
-// keeps what it has linked in the build cache, while `go build` links anew each time: a
-// dozen tests begin with this.
-func BuildOnly(ctx context.Context, dir string, flags []string, programs ...string) error {
-	if err := look(); err != nil {
+// Build builds programs of cmd into dir as `make` does, all of them if none is named, with
+// further flags of the go command's. It is for tests, which may be run without make.
+//
+// `go run` keeps what it has linked in the build cache, while `go build` links anew each
+// time: a dozen tests begin with this.
+func Build(ctx context.Context, dir string, flags []string, programs ...string) error {
+	root, err := moduleRoot()
+	if err != nil {
 		return err
+	}
+	if err := look(root); err != nil {
+		return err
+	}
+	if len(programs) == 0 {
+		all, err := os.ReadDir(filepath.Join(root, "cmd"))
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
+			programs = append(programs, p.Name())
+		}
 	}
 	errs := make([]error, len(programs))
 	var wait sync.WaitGroup
@@ -55,23 +64,26 @@ func Link(program string) []string {
 	return []string{"-ldflags=-E github.com/rdistcc/rdistcc/internal/entrypoint." + begin}
 }
 
+// moduleRoot returns the directory of go.mod, which is this one or above.
+func moduleRoot() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod in %s or above", wd)
+		}
+	}
+}
+
 // look reads the directories of the programs' sources: the go command takes what
 // a test has read for its inputs, and shows a cached result only while they are
 // as they were.
-func look() error {
-	root, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			break
-		}
-		if root == filepath.Dir(root) {
-			return nil // not called in the module: nothing is cached for it
-		}
-		root = filepath.Dir(root)
-	}
+func look(root string) error {
 	for _, dir := range []string{"cmd", "internal", "pkg"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(_ string, _ fs.DirEntry, err error) error { return err })
 		if err != nil {

@@ -37,7 +37,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	built = dir
-	if err := farm.Build(context.Background(), dir); err != nil {
+	if err := farm.Build(context.Background(), dir, nil); err != nil {
 		return dir, err
 	}
 	cc := filepath.Join(dir, "compilers")

@@ -21,7 +21,7 @@ func TestCompileOnTheWire(t *testing.T) {
 		t.Skip("builds the programs")
 	}
 	dir := t.TempDir()
-	if err := farm.Build(t.Context(), dir); err != nil {
+	if err := farm.Build(t.Context(), dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	state := filepath.Join(dir, "state")

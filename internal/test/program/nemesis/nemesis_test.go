@@ -56,7 +56,7 @@ func TestNemesis(t *testing.T) {
 		}
 	}
 	o := options{bin: t.TempDir(), jobs: 120, every: 4, hosts: 3, width: 6, settle: 30 * time.Second, most: 1200 * time.Millisecond, log: t.Logf}
-	if err := farm.Build(t.Context(), o.bin); err != nil {
+	if err := farm.Build(t.Context(), o.bin, nil); err != nil {
 		t.Fatal(err)
 	}
 	r, err := runSeed(t.Context(), o, 1)

@@ -60,7 +60,7 @@ type daemon struct {
 // programs builds rdistccd once, in a directory of the caller's.
 func programs(t *testing.T, dir string) {
 	t.Helper()
-	if err := farm.Build(t.Context(), dir); err != nil {
+	if err := farm.Build(t.Context(), dir, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -136,7 +136,7 @@ func newGround(ctx context.Context) (g *ground, err error) {
 			return nil, err
 		}
 	}
-	if err := farm.Build(ctx, bin); err != nil {
+	if err := farm.Build(ctx, bin, nil); err != nil {
 		return nil, err
 	}
 	g.Farm = farm.New(bin, state)

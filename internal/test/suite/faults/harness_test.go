@@ -34,7 +34,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "rdistcc-faults-"); err != nil {
 		return "", err
 	}
-	return dir, farm.Build(context.Background(), dir)
+	return dir, farm.Build(context.Background(), dir, nil)
 })
 
 func TestMain(m *testing.M) {

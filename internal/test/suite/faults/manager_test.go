@@ -203,7 +203,7 @@ func (s *site) otherVersion() (wrapper, manager string) {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := farm.BuildOnly(s.t.Context(), dir, []string{"-overlay", filepath.Join(dir, "overlay.json")}, "rdistcc", "rdistcc-cm"); err != nil {
+	if err := farm.Build(s.t.Context(), dir, []string{"-overlay", filepath.Join(dir, "overlay.json")}, "rdistcc", "rdistcc-cm"); err != nil {
 		s.t.Fatal(err)
 	}
 	return filepath.Join(dir, "rdistcc"), filepath.Join(dir, "rdistcc-cm")

@@ -51,7 +51,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	built = dir
-	return dir, farm.Build(context.Background(), dir)
+	return dir, farm.Build(context.Background(), dir, nil)
 })
 
 func TestMain(m *testing.M) {
