@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
+// TestMain is also where the processes begin that a test starts of this program.
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
 	case Arg0:

@@ -57,14 +57,6 @@ type daemon struct {
 	err        error
 }
 
-// programs builds rdistccd once, in a directory of the caller's.
-func programs(t *testing.T, dir string) {
-	t.Helper()
-	if err := farm.Build(t.Context(), dir, nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // startDaemon starts one whose canaries are c, with the program bin, and waits until it
 // is ready. Where that is allowed (root) it has file systems of its own for temporary files, in
 // which everything that appears is a job's doing.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
 // standin makes the stand-in compiler, which sleeps as long as its source says, and
@@ -203,10 +204,11 @@ func (s *site) otherVersion() (wrapper, manager string) {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := farm.Build(s.t.Context(), dir, []string{"-overlay", filepath.Join(dir, "overlay.json")}, "rdistcc", "rdistcc-cm"); err != nil {
+	bin, err := farmtest.Build(s.t.Context(), []string{"-overlay", filepath.Join(dir, "overlay.json")}, "rdistcc", "rdistcc-cm")
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	return filepath.Join(dir, "rdistcc"), filepath.Join(dir, "rdistcc-cm")
+	return filepath.Join(bin, "rdistcc"), filepath.Join(bin, "rdistcc-cm")
 }
 
 // TestVersionsMeet: a wrapper that is newer than the manager puts one of its own in its
