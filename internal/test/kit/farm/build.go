@@ -40,7 +40,7 @@ func Build(ctx context.Context, dir string, flags []string, programs ...string) 
 	var wait sync.WaitGroup
 	for i, p := range programs {
 		wait.Go(func() {
-			args := slices.Concat([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, Link(p), flags)
+			args := slices.Concat([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, link(p), flags)
 			cmd := exec.CommandContext(ctx, "go", append(args, "github.com/rdistcc/rdistcc/cmd/"+p)...)
 			cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -52,8 +52,8 @@ func Build(ctx context.Context, dir string, flags []string, programs ...string) 
 	return errors.Join(errs...)
 }
 
-// Link returns the flags of the go command's by which a program of cmd is linked as `make` does.
-func Link(program string) []string {
+// link returns the flags of the go command's by which a program of cmd is linked as `make` does.
+func link(program string) []string {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		return nil
 	}
