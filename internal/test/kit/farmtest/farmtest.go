@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/standin"
 )
 
 // Programs returns the directory of the programs of cmd. The first test that asks for
@@ -33,6 +35,25 @@ func Programs(t testing.TB) string {
 }
 
 var programs = sync.OnceValues(func() (dir string, err error) { return Build(context.Background(), nil) })
+
+// StandIn returns the path of a gcc that only takes its time, in a directory of its own.
+func StandIn(t testing.TB) string {
+	t.Helper()
+	file, err := standIn()
+	if err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	return file
+}
+
+var standIn = sync.OnceValues(func() (file string, err error) {
+	dir, err := mkdir("standin-")
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "gcc")
+	return file, errors.Join(os.Chmod(dir, 0o755), standin.Build(context.Background(), "gcc", file))
+})
 
 // Build builds programs as farm.Build does, in a directory of their own.
 func Build(ctx context.Context, flags []string, names ...string) (dir string, err error) {

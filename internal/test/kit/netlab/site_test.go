@@ -26,6 +26,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity/authority"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/standin"
 )
 
 // patience ends a test that waits for what does not happen.
@@ -44,11 +45,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	if err := os.Mkdir(cc, 0o755); err != nil {
 		return dir, err
 	}
-	// Static, as hundreds of it are started.
-	if out, err := exec.Command("gcc", "-O2", "-static", "-s", "-o", filepath.Join(cc, "gcc"), "standin/gcc.c").CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("the stand-in compiler: %w: %s", err, out)
-	}
-	return dir, nil
+	return dir, standin.Build(context.Background(), "gcc", filepath.Join(cc, "gcc"))
 })
 
 // built is where programs has put them; "" before.

@@ -18,21 +18,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
-// standin makes the stand-in compiler, which sleeps as long as its source says, and
-// returns the directory that has it.
-func (s *site) standin() string {
-	s.t.Helper()
-	dir := filepath.Join(s.root, "standin")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		s.t.Fatal(err)
-	}
-	out, err := exec.Command("gcc", "-O2", "-static", "-s", "-o", filepath.Join(dir, "gcc"), "../../kit/netlab/standin/gcc.c").CombinedOutput()
-	if err != nil {
-		s.t.Skipf("the stand-in compiler: %v: %s", err, out)
-	}
-	return dir
-}
-
 // sleepers writes n sources that take the stand-in some milliseconds.
 func (s *site) sleepers(n, ms int) (names []string) {
 	for i := range n {
@@ -101,7 +86,7 @@ func (s *site) further(binary string, args ...string) *exec.Cmd {
 func TestManagerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "8")
 	cc = filepath.Join(cc, "gcc")
 	// A manager that is new has no connection yet: what its first commands wait for one, and
@@ -217,7 +202,7 @@ func (s *site) otherVersion() (wrapper, manager string) {
 func TestVersionsMeet(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "4")
 	cc = filepath.Join(cc, "gcc")
 	s.Vars = append(s.Vars, "RDISTCC_HOSTS="+d.Addr)
@@ -268,7 +253,7 @@ func TestVersionsMeet(t *testing.T) {
 func TestManagerKilledWithAHundredJobs(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "100")
 	cc = filepath.Join(cc, "gcc")
 	s.Vars = append(s.Vars, "RDISTCC_HOSTS="+d.Addr)
@@ -333,7 +318,7 @@ func TestFiveHundredWrappers(t *testing.T) {
 	t.Parallel()
 	const n = 500
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "8")
 	cc = filepath.Join(cc, "gcc")
 	s.manager(d.Addr, "buffers: {slots: 16}\nlog: {level: warn}\n")
@@ -455,7 +440,7 @@ func TestSixtyFourCommandsKilled(t *testing.T) {
 		t.Skip("no make")
 	}
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "64")
 	cc = filepath.Join(cc, "gcc")
 	s.manager(d.Addr, "local: {preprocess: 64}\n")
