@@ -120,6 +120,7 @@ var edges = map[string][]string{
 	"internal/test/suite/attacks/corpus":   {},
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only
+	"internal/test/suite/network":          {}, // tests only
 	"internal/test/suite/wireattacks":      {}, // tests only
 	"interop":                              {}, // tests only
 }
