@@ -113,15 +113,17 @@ var edges = map[string][]string{
 	"deploy":                               {},
 	"internal/test/kit/debsrc":             {},
 	"internal/test/kit/farm":               {},
+	"internal/test/kit/farmtest":           {"internal/test/kit/farm", "internal/test/kit/need", "internal/test/kit/standin"},
 	"internal/test/kit/honest":             {},
 	"internal/test/kit/need":               {},
 	"internal/test/kit/netlab":             {},
 	"internal/test/kit/plot":               {},
 	"internal/test/kit/relay":              {},
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/test/kit/debsrc", "internal/test/kit/netlab", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
-	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                 // the same
-	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                    // response files are read as the wrapper does
-	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                      // and the programs, as processes
+	"internal/test/kit/standin":            {},
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/test/kit/debsrc", "internal/test/kit/netlab", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                             // the same
+	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                                // response files are read as the wrapper does
+	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                                  // and the programs, as processes
 	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
@@ -129,6 +131,7 @@ var edges = map[string][]string{
 	"internal/test/suite/attacks/corpus":   {},
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only
+	"internal/test/suite/network":          {}, // tests only
 	"internal/test/suite/wireattacks":      {}, // tests only
 	"interop":                              {}, // tests only
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -33,11 +33,7 @@ func TestBuildSystems(t *testing.T) {
 			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
-	bin := t.TempDir()
-	if err := farm.Build(t.Context(), bin); err != nil {
-		t.Fatal(err)
-	}
-	p := scripts(t.Context(), "testdata/build", bin)
+	p := scripts(t.Context(), "testdata/build", farmtest.Programs(t))
 	p.Cmds["objects"], p.Cmds["places"] = objects, places
 	testscript.Run(t, p)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -49,11 +50,7 @@ func TestScripts(t *testing.T) {
 			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
-	bin := t.TempDir()
-	if err := farm.BuildOnly(t.Context(), bin, nil, "rdistcc", "rdistcc-cm", "rdistccd", "rdistcc-perf"); err != nil {
-		t.Fatal(err)
-	}
-	testscript.Run(t, scripts(t.Context(), "testdata/script", bin))
+	testscript.Run(t, scripts(t.Context(), "testdata/script", farmtest.Programs(t)))
 }
 
 // scripts is how the scripts in dir run, with the programs in bin.
@@ -117,28 +114,22 @@ type stage struct {
 type stageKey struct{}
 
 func setup(ctx context.Context, e *testscript.Env, bin string) error {
-	dir := filepath.Join(e.WorkDir, "state")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	f, err := farmtest.Lay(bin, e.WorkDir)
+	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(e.WorkDir, "tmp")
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return err
-	}
-	s := &stage{Farm: farm.New(bin, dir), ctx: ctx, names: map[string]farm.Process{}}
-	// Where daemons compile, and where they share what they know of the compilers.
-	s.Vars = []string{"TMPDIR=" + tmp, "CACHE_DIRECTORY=" + filepath.Join(bin, "cache")}
+	s := &stage{Farm: f, ctx: ctx, names: map[string]farm.Process{}}
 	e.Values[stageKey{}] = s
 	e.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	e.Setenv("HOME", e.WorkDir)
 	e.Setenv("LC_ALL", "C")
-	e.Setenv("RDISTCC_DIR", dir)
+	e.Setenv("RDISTCC_DIR", s.Dir)
 	e.Setenv("RDISTCC_REPORT", filepath.Join(e.WorkDir, "report"))
 	e.Defer(func() {
 		// First: one that is asked to stop must not meet a signal at its very end.
 		stopErr := s.Stop()
-		// A manager that a wrapper started is not our child.
-		stopper := exec.Command(filepath.Join(bin, "rdistcc"), "stop")
+		// A manager that a wrapper started is nobody's child.
+		stopper := exec.Command(s.Wrapper, "stop")
 		stopper.Env = s.Env()
 		_ = stopper.Run() // there need not be one
 		if stopErr != nil {
@@ -147,16 +138,16 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 		for _, p := range s.proxies {
 			p.stop()
 		}
-		if left := leftovers(e.WorkDir, tmp); len(left) > 0 {
+		if left := leftovers(e.WorkDir); len(left) > 0 {
 			e.T().Fatal("left behind: ", left)
 		}
 	})
 	return nil
 }
 
-// leftovers waits until no process belongs to the script in dir and no file of a daemon is in tmp, and
-// returns what stays.
-func leftovers(dir, tmp string) (left []string) {
+// leftovers waits until no process belongs to the script in dir and no file of a
+// daemon lies in its tmp, and returns what stays.
+func leftovers(dir string) (left []string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		left = left[:0]
 		procs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
@@ -169,7 +160,7 @@ func leftovers(dir, tmp string) (left []string) {
 				left = append(left, strings.ReplaceAll(string(line), "\x00", " "))
 			}
 		}
-		files, err := os.ReadDir(tmp)
+		files, err := os.ReadDir(dir + "/tmp")
 		if err != nil {
 			return append(left, err.Error())
 		}

@@ -8,16 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
 // TestManualPages checks that each flag, subcommand and variable stands in the
 // manual page of its program, and that the pages are sound.
 func TestManualPages(t *testing.T) {
-	bin := t.TempDir()
-	if err := farm.Build(t.Context(), bin); err != nil {
-		t.Fatal(err)
-	}
+	bin := farmtest.Programs(t)
 	page := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("man", name))
 		if err != nil {

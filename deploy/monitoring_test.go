@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -50,26 +51,11 @@ func TestEveryQueryHasData(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	dir := t.TempDir()
-	bin, state, work := filepath.Join(dir, "bin"), filepath.Join(dir, "state"), filepath.Join(dir, "work")
-	for _, d := range []string{bin, state, work} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := farm.Build(ctx, bin); err != nil {
-		t.Fatal(err)
-	}
 	// With certificates, as the dashboard shows when they expire.
-	f, err := farm.StartSecure(ctx, bin, state, 2, 2, farm.Security{Auth: "tls"})
-	if err != nil {
+	f, work := farmtest.New(t, farmtest.Dir(t)), t.TempDir()
+	if err := f.Start(ctx, 2, 2, farm.Security{Auth: "tls"}); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := f.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
 	p, err := f.Monitor(ctx, ".", "")
 	if err != nil {
 		t.Fatal(err)

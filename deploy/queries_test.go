@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
 // linked are metrics that cannot have a value before the manager has been connected to a
@@ -30,25 +30,10 @@ func TestEveryQueryNamesWhatIsThere(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	dir := t.TempDir()
-	bin, state, work := filepath.Join(dir, "bin"), filepath.Join(dir, "state"), filepath.Join(dir, "work")
-	for _, d := range []string{bin, state, work} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := farm.Build(ctx, bin); err != nil {
+	f, work := farmtest.New(t, farmtest.Dir(t)), t.TempDir()
+	if err := f.Start(ctx, 1, 2, farm.Security{Auth: "tls"}); err != nil { // with expiring certificates
 		t.Fatal(err)
 	}
-	f, err := farm.StartSecure(ctx, bin, state, 1, 2, farm.Security{Auth: "tls"}) // with expiring certificates
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := f.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
 	queries := append(dashboardQueries(t), ruleQueries(t)...)
 	for _, program := range []string{"rdistcc", "rdistccd"} {
 		queries = append(queries, query{Query: farm.Query{Title: "which build it is",

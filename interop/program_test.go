@@ -14,34 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
-// programs are what has been built for this run, by name.
-var programs = struct {
-	dir  string
-	path map[string]string
-}{path: make(map[string]string)}
-
-// program builds one of our programs, once, and returns its path.
+// program returns the path of one of our programs.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	if p := programs.path[name]; p != "" {
-		return p
-	}
-	if programs.dir == "" {
-		dir, err := os.MkdirTemp("", "interop")
-		if err != nil {
-			t.Fatal(err)
-		}
-		programs.dir = dir
-	}
-	p := filepath.Join(programs.dir, name)
-	if err := farm.BuildOnly(t.Context(), programs.dir, nil, name); err != nil {
-		t.Fatal(err)
-	}
-	programs.path[name] = p
-	return p
+	return filepath.Join(farmtest.Programs(t), name)
 }
 
 // run runs one of our programs to its end. limit bounds it: one that takes longer

@@ -13,9 +13,6 @@ func TestMain(m *testing.M) {
 	if g := shared.guest; g != nil {
 		g.stop()
 	}
-	if programs.dir != "" {
-		_ = os.RemoveAll(programs.dir)
-	}
 	if os.Getenv("RDISTCC_INTEROP") != "" {
 		switch {
 		case shared.err != nil:

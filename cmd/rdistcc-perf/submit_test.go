@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -18,20 +18,8 @@ func TestSubmit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the programs")
 	}
-	dir := t.TempDir()
-	if err := farm.Build(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
-	state := filepath.Join(dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f := farm.New(dir, state)
-	defer func() {
-		if err := f.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	dir := farmtest.Dir(t)
+	f := farmtest.New(t, dir)
 	d, err := f.StartDaemon(t.Context(), "rdistccd-1", "--jobs", "2")
 	if err != nil {
 		t.Fatal(err)
@@ -138,16 +126,8 @@ func TestSubmitSources(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the programs")
 	}
-	dir := t.TempDir()
-	if err := farm.Build(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
-	f := farm.New(dir, dir)
-	defer func() {
-		if err := f.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	dir := farmtest.Dir(t)
+	f := farmtest.New(t, dir)
 	d, err := f.StartDaemon(t.Context(), "rdistccd-1", "--jobs", "1")
 	if err != nil {
 		t.Fatal(err)

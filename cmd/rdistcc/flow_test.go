@@ -2,23 +2,24 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// rdistcc is the program under test, built once.
+// rdistcc is the program under test, built once, with no manager beside it.
 var rdistcc string
 
+// TestMain is also where the manager begins that a test has rdistcc start, and a program that says how it was called.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "rdistcc-cm" {
 		os.Exit(managerMain())
@@ -27,21 +28,13 @@ func TestMain(m *testing.M) {
 		say()
 		os.Exit(0)
 	}
-	dir, err := os.MkdirTemp("", "rdistcc-test")
+	dir, err := farmtest.Build(context.Background(), nil, "rdistcc")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	rdistcc = filepath.Join(dir, "rdistcc")
-	build := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", rdistcc}, farm.Link("rdistcc"), []string{"."})...)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	build.Stderr = os.Stderr
-	code := 1
-	if err := build.Run(); err == nil {
-		code = m.Run()
-	}
-	os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // bench is a directory to compile in, and the environment.

@@ -14,9 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
+// TestMain is also where the processes begin that a test starts of this program.
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
 	case Arg0:
@@ -162,12 +163,9 @@ func TestAsLinked(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links the daemon")
 	}
-	dir := t.TempDir()
-	if err := farm.BuildOnly(t.Context(), dir, nil, "rdistccd"); err != nil {
-		t.Fatal(err)
-	}
+	bin := farmtest.Programs(t)
 	_, targets := testHost(t)
-	want, got := unconfined(t, targets), unconfinedIn(t, filepath.Join(dir, "rdistccd"), targets)
+	want, got := unconfined(t, targets), unconfinedIn(t, filepath.Join(bin, "rdistccd"), targets)
 	for _, name := range []string{"set-uid-root", "capability", "set-priority", "set-limits", "raise-priority", "new-session", "new-group"} {
 		w, _ := want.Result(name)
 		if g, _ := got.Result(name); g != w {

@@ -14,22 +14,33 @@ import (
 	"sync"
 )
 
-// Build builds the programs into dir as `make` does, for tests, which may be run without it.
-func Build(ctx context.Context, dir string) error {
-	return BuildOnly(ctx, dir, nil, "rdistcc", "rdistcc-cm", "rdistccd")
-}
-
-// BuildOnly builds some programs of cmd into dir, with flags for the go command. `go run` keeps what it has
-// linked in the build cache, while `go build` links again each time, and a dozen tests begin with this.
-func BuildOnly(ctx context.Context, dir string, flags []string, programs ...string) error {
-	if err := look(); err != nil {
+// Build builds programs of cmd into dir as `make` does, all of them if none is named, with
+// further flags of the go command's. It is for tests, which may be run without make.
+//
+// `go run` keeps what it has linked in the build cache, while `go build` links anew each
+// time: a dozen tests begin with this.
+func Build(ctx context.Context, dir string, flags []string, programs ...string) error {
+	root, err := moduleRoot()
+	if err != nil {
 		return err
+	}
+	if err := look(root); err != nil {
+		return err
+	}
+	if len(programs) == 0 {
+		all, err := os.ReadDir(filepath.Join(root, "cmd"))
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
+			programs = append(programs, p.Name())
+		}
 	}
 	errs := make([]error, len(programs))
 	var wait sync.WaitGroup
 	for i, p := range programs {
 		wait.Go(func() {
-			args := slices.Concat([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, Link(p), flags)
+			args := slices.Concat([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, link(p), flags)
 			cmd := exec.CommandContext(ctx, "go", append(args, "github.com/rdistcc/rdistcc/cmd/"+p)...)
 			cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -41,8 +52,8 @@ func BuildOnly(ctx context.Context, dir string, flags []string, programs ...stri
 	return errors.Join(errs...)
 }
 
-// Link returns the flags of the go command with which a program of cmd is linked as `make` does.
-func Link(program string) []string {
+// link returns the flags of the go command's by which a program of cmd is linked as `make` does.
+func link(program string) []string {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		return nil
 	}
@@ -53,22 +64,26 @@ func Link(program string) []string {
 	return []string{"-ldflags=-E github.com/rdistcc/rdistcc/internal/entrypoint." + begin}
 }
 
-// look reads the directories of the programs' sources: the go command takes what a test has read for its
-// inputs, and reuses a cached result only while they are unchanged.
-func look() error {
-	root, err := os.Getwd()
+// moduleRoot returns the directory of go.mod, which is this one or above.
+func moduleRoot() (string, error) {
+	wd, err := os.Getwd()
 	if err != nil {
-		return err
+		return "", err
 	}
-	for {
-		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			break
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
 		}
-		if root == filepath.Dir(root) {
-			return nil // not called within the module: nothing is cached for it
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod in %s or above", wd)
 		}
-		root = filepath.Dir(root)
 	}
+}
+
+// look reads the directories of the programs' sources: the go command takes what
+// a test has read for its inputs, and shows a cached result only while they are
+// as they were.
+func look(root string) error {
 	for _, dir := range []string{"cmd", "internal", "pkg"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(_ string, _ fs.DirEntry, err error) error { return err })
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -48,7 +49,8 @@ type Farm struct {
 	Meminfo string   // file that daemons see as /proc/meminfo, which requires root; "": the machine's
 
 	bin        string
-	daemonFile string // the daemons' own settings, in Dir; "": the farm's
+	daemonFile string     // the daemons' own settings, in Dir; "": the farm's
+	mu         sync.Mutex // guards Daemons while several are started at a time
 	others     []Process
 }
 
@@ -86,35 +88,24 @@ func New(bin, dir string) *Farm {
 	return &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc"), bin: bin}
 }
 
-// Start starts n daemons with jobs places each, and a manager that has them as its hosts. It returns when
-// all are ready, or with everything stopped again.
-func Start(ctx context.Context, bin, dir string, n, jobs int) (f *Farm, err error) {
-	return StartSecure(ctx, bin, dir, n, jobs, Security{})
-}
-
-// StartSecure does the same for programs that prove their identity, or confine compiles in another way than
-// the default.
-func StartSecure(ctx context.Context, bin, dir string, n, jobs int, s Security) (f *Farm, err error) {
-	f = New(bin, dir)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Stop())
-		}
-	}()
-	if s != (Security{}) {
-		if err := f.Secure(ctx, s); err != nil {
-			return f, err
+// Start starts n daemons of jobs jobs each, and a manager that has them as its hosts;
+// they prove who they are, and confine compiles, as sec says. It returns when all are
+// ready. Those that were started before an error are the caller's to Stop, too.
+func (f *Farm) Start(ctx context.Context, n, jobs int, sec Security) error {
+	if sec != (Security{}) {
+		if err := f.Secure(ctx, sec); err != nil {
+			return err
 		}
 	}
 	var hosts []string
 	for i := range n {
 		d, err := f.StartDaemon(ctx, "rdistccd-"+strconv.Itoa(i+1), "--jobs", strconv.Itoa(jobs))
 		if err != nil {
-			return f, err
+			return err
 		}
 		hosts = append(hosts, d.Addr)
 	}
-	return f, f.StartManager(ctx, "--hosts", strings.Join(hosts, " "))
+	return f.StartManager(ctx, "--hosts", strings.Join(hosts, " "))
 }
 
 // StartDaemon starts a daemon with free ports and args, and waits until it is ready.
@@ -126,7 +117,8 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 	return f.StartDaemonAt(ctx, nil, name, ports[0], ports[1], args...)
 }
 
-// StartDaemonAt starts a daemon with given addresses, in another network if place is not nil.
+// StartDaemonAt starts a daemon with addresses, in another network if place is not nil.
+// Several may be started at a time; Daemons has them in no order then.
 func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page string, args ...string) (Process, error) {
 	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", addr, "--http", page}, args)
 	env := f.Env()
@@ -138,7 +130,9 @@ func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page 
 		return p, err
 	}
 	p.Addr = addr
+	f.mu.Lock()
 	f.Daemons = append(f.Daemons, p)
+	f.mu.Unlock()
 	return p, p.WaitReady(ctx, "/readyz")
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/test/kit/standin"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -33,9 +34,6 @@ import (
 // neighbourTime is the length of one phase: 300 compiles of 100 ms, two at a time, so that a 99th
 // percentile is meaningful.
 const neighbourTime = 15 * time.Second
-
-// standIn is the stand-in's source, from the repository's root.
-const standIn = "internal/test/kit/netlab/standin/gcc.c"
 
 // neighbourhood is one column: daemons, and the honest client's managers.
 type neighbourhood struct {
@@ -73,9 +71,8 @@ func (b *bench) neighbour() error {
 	if err := os.Mkdir(cc, 0o755); err != nil {
 		return err
 	}
-	build := exec.CommandContext(b.ctx, b.gcc, "-O2", "-static", "-s", "-o", filepath.Join(cc, "gcc"), standIn)
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("the stand-in compiler (run from the repository's root): %w: %s", err, lastLines(out, 2))
+	if err := standin.Build(b.ctx, b.gcc, filepath.Join(cc, "gcc")); err != nil {
+		return err
 	}
 	const real = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n" +
 		"int f(const char *s) { char b[64]; snprintf(b, sizeof b, \"%%s %%d\", s, %d); return (int)strlen(b) + atoi(s); }\n"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
@@ -19,20 +19,8 @@ func TestCompileOnTheWire(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the programs")
 	}
-	dir := t.TempDir()
-	if err := farm.Build(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
-	state := filepath.Join(dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f := farm.New(dir, state)
-	defer func() {
-		if err := f.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	dir := farmtest.Dir(t)
+	f := farmtest.New(t, dir)
 	// Without heartbeats: a compile that follows one before its echo has come does
 	// not count as a round trip of its own.
 	quiet := filepath.Join(dir, "quiet.yaml")

@@ -72,11 +72,11 @@ func run(ctx context.Context, o options) (err error) {
 	}
 
 	fmt.Fprintln(out, "starting two daemons and a connection manager")
-	f, err := farm.StartSecure(ctx, bin, dir, 2, runtime.NumCPU(), o.security)
-	if err != nil {
+	f := farm.New(bin, dir)
+	defer func() { err = errors.Join(err, f.Stop()) }()
+	if err := f.Start(ctx, 2, runtime.NumCPU(), o.security); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Stop()) }()
 	graphs := ""
 	if o.keep {
 		if graphs, err = monitor(ctx, f); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -55,10 +55,7 @@ func TestNemesis(t *testing.T) {
 			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
-	o := options{bin: t.TempDir(), jobs: 120, every: 4, hosts: 3, width: 6, settle: 30 * time.Second, most: 1200 * time.Millisecond, log: t.Logf}
-	if err := farm.Build(t.Context(), o.bin); err != nil {
-		t.Fatal(err)
-	}
+	o := options{bin: farmtest.Programs(t), jobs: 120, every: 4, hosts: 3, width: 6, settle: 30 * time.Second, most: 1200 * time.Millisecond, log: t.Logf}
 	r, err := runSeed(t.Context(), o, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -135,8 +136,7 @@ func TestAttacks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs hundreds of compiles")
 	}
-	dir := tempDir(t)
-	programs(t, dir)
+	bin := filepath.Join(farmtest.Programs(t), "rdistccd")
 	tcs, have := identify(t)
 	for i, m := range modes {
 		if *where != "" && m.name != *where {
@@ -146,7 +146,7 @@ func TestAttacks(t *testing.T) {
 			if err := m.can(); err != nil {
 				t.Skip(err)
 			}
-			s := newSite(t, m, filepath.Join(dir, "rdistccd"), tcs)
+			s := newSite(t, m, bin, tcs)
 			s.honest(t, compilers...)
 			s.proven(t)
 			before := s.rss()

@@ -57,17 +57,9 @@ type daemon struct {
 	err        error
 }
 
-// programs builds rdistccd once, in a directory of the caller's.
-func programs(t *testing.T, dir string) {
-	t.Helper()
-	if err := farm.Build(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// startDaemon starts a daemon with the canaries c and the program bin, and waits until it is ready. If
-// permitted (root) it has file systems of its own for temporary files, in which everything that appears was
-// made by a job.
+// startDaemon starts one whose canaries are c, with the program bin, and waits until it
+// is ready. Where that is allowed (root) it has file systems of its own for temporary files, in
+// which everything that appears is a job's doing.
 func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	t.Helper()
 	d := &daemon{mode: m, log: filepath.Join(c.dir, "log/daemon.log"), done: make(chan struct{})}

@@ -21,6 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/sandbox/sandboxtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
 // rungArg0 is how this program is called when it is to run one job under some of the measures.
@@ -156,8 +157,7 @@ func TestLadder(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to have the jobs' harm in file systems of their own")
 	}
-	dir := tempDir(t)
-	programs(t, dir)
+	bin := filepath.Join(farmtest.Programs(t), "rdistccd")
 	tcs, have := identify(t)
 	list := trials(corpus(t), have)
 	n, dos := 0, 0
@@ -230,7 +230,7 @@ func TestLadder(t *testing.T) {
 		{name: "both", user: true, sandbox: "strict"},
 	} {
 		run(m.name, func(t *testing.T) func(testing.TB, trial) verdict {
-			s := newSite(t, m, filepath.Join(dir, "rdistccd"), tcs)
+			s := newSite(t, m, bin, tcs)
 			s.honest(t, compilers...)
 			return s.try
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/compress"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -68,8 +69,7 @@ func TestListedAttacks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs hundreds of compiles")
 	}
-	dir := tempDir(t)
-	programs(t, dir)
+	bin := filepath.Join(farmtest.Programs(t), "rdistccd")
 	tcs, have := identify(t)
 	have = map[string]bool{"gcc": have["gcc"]}
 	for i, m := range modes {
@@ -80,7 +80,7 @@ func TestListedAttacks(t *testing.T) {
 			if err := m.can(); err != nil {
 				t.Skip(err)
 			}
-			s := newSite(t, m, filepath.Join(dir, "rdistccd"), tcs)
+			s := newSite(t, m, bin, tcs)
 			s.honest(t, "gcc")
 			if !s.trees {
 				t.Skip("no private trees here")

@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 )
 
+// TestMain is also where the processes begin that a test starts of this program.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case privatetree.Arg0:

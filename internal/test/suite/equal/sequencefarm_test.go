@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
 // farmVerbs are what can happen to a farm between two compiles.
@@ -45,14 +46,9 @@ func (g *ground) another(t *testing.T) (*place, error) {
 		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 			return nil, err
 		}
-		f := farm.New(filepath.Dir(g.Wrapper), dir)
+		f := farmtest.New(t, dir)
 		f.Hidden, f.Vars = g.Hidden, g.Vars
-		t.Cleanup(func() {
-			if err := f.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
-		return f, nil
+		return f, os.Chmod(f.Dir, 0o755) // as the other farm's
 	}
 	f, err := begin("farm")
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -70,9 +71,10 @@ const parallel = 3
 var (
 	theGround  *ground
 	noGround   error // why there is none
-	makeGround = sync.OnceFunc(func() { theGround, noGround = newGround(context.Background()) })
+	makeGround sync.Once
 )
 
+// TestMain ends the farm that all tests share.
 func TestMain(m *testing.M) {
 	security.Flags(flag.CommandLine)
 	flag.Parse()
@@ -104,14 +106,15 @@ func stand(t *testing.T) *ground {
 	if err := farm.CanHide(t.Context()); err != nil {
 		need.Skipf(t, need.Sandbox, "a daemon would see the client's files: %v", err)
 	}
-	makeGround()
+	bin := farmtest.Programs(t)
+	makeGround.Do(func() { theGround, noGround = newGround(context.Background(), bin) })
 	if noGround != nil {
 		t.Fatal(noGround)
 	}
 	return theGround
 }
 
-func newGround(ctx context.Context) (g *ground, err error) {
+func newGround(ctx context.Context, bin string) (g *ground, err error) {
 	g = &ground{places: make(chan *place, parallel)}
 	if g.root, err = os.MkdirTemp("", "rdistcc-equal-"); err != nil {
 		return nil, err
@@ -126,19 +129,17 @@ func newGround(ctx context.Context) (g *ground, err error) {
 		}
 	}()
 	g.client = filepath.Join(g.root, "client")
-	bin, state, tmp := filepath.Join(g.root, "bin"), filepath.Join(g.root, "state"), filepath.Join(g.root, "tmp")
-	for dir, mode := range map[string]os.FileMode{g.client: 0o700, bin: 0o755, state: 0o755, tmp: 0o777 | os.ModeSticky, g.root: 0o755} {
-		if dir != g.root {
-			err = os.Mkdir(dir, 0o700)
-		}
-		if err := errors.Join(err, os.Chmod(dir, mode)); err != nil { // the umask would change a mode of Mkdir's
-			return nil, err
-		}
-	}
-	if err := farm.Build(ctx, bin); err != nil {
+	if err := os.Mkdir(g.client, 0o700); err != nil {
 		return nil, err
 	}
-	g.Farm = farm.New(bin, state)
+	if g.Farm, err = farmtest.Lay(bin, g.root); err != nil {
+		return nil, err
+	}
+	// Daemons may become another user.
+	tmp := filepath.Join(g.root, "tmp")
+	if err := errors.Join(os.Chmod(g.root, 0o755), os.Chmod(g.Dir, 0o755), os.Chmod(tmp, 0o777|os.ModeSticky)); err != nil {
+		return nil, err
+	}
 	g.Hidden = g.client
 	g.Vars = []string{"TMPDIR=" + tmp, "LC_ALL=C"}
 	s := security
@@ -156,7 +157,7 @@ func newGround(ctx context.Context) (g *ground, err error) {
 	}
 	args := []string{"--jobs", "3"}
 	if *textual {
-		settings := filepath.Join(state, "text.yaml")
+		settings := filepath.Join(g.Dir, "text.yaml")
 		if err := os.WriteFile(settings, []byte("daemon: {tree: off}\n"), 0o644); err != nil {
 			return nil, err
 		}
@@ -194,7 +195,7 @@ func (g *ground) tries(ctx context.Context, s farm.Security) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	f := farm.New(filepath.Join(g.root, "bin"), dir)
+	f := farm.New(filepath.Dir(g.Wrapper), dir)
 	if err := f.Secure(ctx, s); err != nil {
 		return err
 	}

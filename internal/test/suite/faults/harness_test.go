@@ -5,7 +5,6 @@ package faults
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,30 +21,16 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // patience ends a test that waits for what does not happen.
 const patience = 30 * time.Second
 
-// programs builds what is tested, once for all tests.
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "rdistcc-faults-"); err != nil {
-		return "", err
-	}
-	return dir, farm.Build(context.Background(), dir)
-})
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if dir, _ := programs(); dir != "" {
-		_ = os.RemoveAll(dir)
-	}
-	os.Exit(status)
-}
-
-// site is a farm with a directory of its own, below which is everything that it may leave: each of its
-// processes has the directory's name in its environment or command line, or as its working directory.
+// site is a farm with a directory of its own, below which lies all that it may
+// leave: each of its processes has the directory's name in its environment, its
+// command line or as its working directory.
 type site struct {
 	*farm.Farm
 	t    *testing.T
@@ -73,19 +58,12 @@ func newSite(t *testing.T) *site {
 			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
-	bin, err := programs()
-	if err != nil {
+	s := &site{t: t, root: farmtest.Dir(t), levels: make(map[string]level)}
+	s.work, s.tmp = filepath.Join(s.root, "work"), filepath.Join(s.root, "tmp")
+	if err := os.Mkdir(s.work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, root: t.TempDir(), levels: make(map[string]level)}
-	s.work, s.tmp = filepath.Join(s.root, "work"), filepath.Join(s.root, "tmp")
-	for _, dir := range []string{"state", "work", "tmp"} {
-		if err := os.Mkdir(filepath.Join(s.root, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.Farm = farm.New(bin, filepath.Join(s.root, "state"))
-	s.Vars = []string{"TMPDIR=" + s.tmp, "HOME=" + s.root, "LC_ALL=C", "CACHE_DIRECTORY=" + filepath.Join(bin, "cache")}
+	s.Farm = farmtest.New(t, s.root)
 	t.Cleanup(s.finish)
 	return s
 }
@@ -106,13 +84,6 @@ func (s *site) finish() {
 	left, err := os.ReadDir(s.tmp)
 	if err != nil || len(left) > 0 {
 		s.t.Errorf("left in TMPDIR: %v, %v", left, err)
-	}
-	if s.t.Failed() {
-		logs, _ := filepath.Glob(filepath.Join(s.Dir, "*.log"))
-		for _, name := range logs {
-			text, _ := os.ReadFile(name)
-			s.t.Logf("%s:\n%s", filepath.Base(name), text[max(0, len(text)-4000):])
-		}
 	}
 }
 

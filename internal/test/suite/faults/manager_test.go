@@ -15,21 +15,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
-
-// standin builds the stand-in compiler, which sleeps as long as its source says, and returns its directory.
-func (s *site) standin() string {
-	s.t.Helper()
-	dir := filepath.Join(s.root, "standin")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		s.t.Fatal(err)
-	}
-	out, err := exec.Command("gcc", "-O2", "-static", "-s", "-o", filepath.Join(dir, "gcc"), "../../kit/netlab/standin/gcc.c").CombinedOutput()
-	if err != nil {
-		s.t.Skipf("the stand-in compiler: %v: %s", err, out)
-	}
-	return dir
-}
 
 // sleepers writes n sources that take the stand-in some milliseconds.
 func (s *site) sleepers(n, ms int) (names []string) {
@@ -99,7 +86,7 @@ func (s *site) further(binary string, args ...string) *exec.Cmd {
 func TestManagerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "8")
 	cc = filepath.Join(cc, "gcc")
 	// A new manager has no connection yet: how long its first commands wait for one, and whether this
@@ -202,10 +189,11 @@ func (s *site) otherVersion() (wrapper, manager string) {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := farm.BuildOnly(s.t.Context(), dir, []string{"-overlay", filepath.Join(dir, "overlay.json")}, "rdistcc", "rdistcc-cm"); err != nil {
+	bin, err := farmtest.Build(s.t.Context(), []string{"-overlay", filepath.Join(dir, "overlay.json")}, "rdistcc", "rdistcc-cm")
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	return filepath.Join(dir, "rdistcc"), filepath.Join(dir, "rdistcc-cm")
+	return filepath.Join(bin, "rdistcc"), filepath.Join(bin, "rdistcc-cm")
 }
 
 // TestVersionsMeet: a wrapper that is newer than the manager puts one of its own in its
@@ -214,7 +202,7 @@ func (s *site) otherVersion() (wrapper, manager string) {
 func TestVersionsMeet(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "4")
 	cc = filepath.Join(cc, "gcc")
 	s.Vars = append(s.Vars, "RDISTCC_HOSTS="+d.Addr)
@@ -265,7 +253,7 @@ func TestVersionsMeet(t *testing.T) {
 func TestManagerKilledWithAHundredJobs(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "100")
 	cc = filepath.Join(cc, "gcc")
 	s.Vars = append(s.Vars, "RDISTCC_HOSTS="+d.Addr)
@@ -330,7 +318,7 @@ func TestFiveHundredWrappers(t *testing.T) {
 	t.Parallel()
 	const n = 500
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "8")
 	cc = filepath.Join(cc, "gcc")
 	s.manager(d.Addr, "buffers: {slots: 16}\nlog: {level: warn}\n")
@@ -452,7 +440,7 @@ func TestSixtyFourCommandsKilled(t *testing.T) {
 		t.Skip("no make")
 	}
 	s := newSite(t)
-	cc := s.standin()
+	cc := filepath.Dir(farmtest.StandIn(t))
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "64")
 	cc = filepath.Join(cc, "gcc")
 	s.manager(d.Addr, "local: {preprocess: 64}\n")

@@ -9,7 +9,6 @@ package wireattacks
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -18,13 +17,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -41,26 +40,6 @@ const (
 	offender    = "127.0.0.2"
 	otherClient = "127.0.0.3"
 )
-
-// built is where the programs are, once a test has asked for them.
-var built string
-
-// programs builds what is attacked, once for all tests.
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "rdistcc-wireattacks-"); err != nil {
-		return "", err
-	}
-	built = dir
-	return dir, farm.Build(context.Background(), dir)
-})
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if built != "" {
-		_ = os.RemoveAll(built)
-	}
-	os.Exit(status)
-}
 
 // settings of the daemon that is attacked: small slots, as all of them are compared.
 const settings = `buffers: {slot: 1MiB, sink: 1MiB, prefault: 64KiB, source: 4MiB, result: 4MiB, large: 16MiB}
@@ -95,33 +74,18 @@ func newScene(t *testing.T, more string) *scene {
 	if err != nil {
 		need.Skipf(t, need.Tools, "no gcc")
 	}
-	bin, err := programs()
-	if err != nil {
+	root := farmtest.Dir(t)
+	if err := os.Mkdir(filepath.Join(root, "compilers"), 0o700); err != nil {
 		t.Fatal(err)
-	}
-	root := t.TempDir()
-	for _, dir := range []string{"state", "tmp", "compilers"} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if err := os.Symlink(gcc, filepath.Join(root, "compilers", "gcc")); err != nil {
 		t.Fatal(err)
 	}
-	s := &scene{T: t, farm: farm.New(bin, filepath.Join(root, "state"))}
-	s.farm.Vars = []string{"TMPDIR=" + filepath.Join(root, "tmp"), "HOME=" + root, "LC_ALL=C", "CACHE_DIRECTORY=" + filepath.Join(bin, "cache")}
+	s := &scene{T: t, farm: farmtest.New(t, root)}
 	file := filepath.Join(root, "daemon.yaml")
 	if err := os.WriteFile(file, []byte(settings+"toolchains: {dirs: ["+filepath.Join(root, "compilers")+"]}\n"+more), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.farm.Stop(); err != nil {
-			t.Error(err)
-		}
-		if log, err := os.ReadFile(s.d.Log); t.Failed() && err == nil {
-			t.Logf("the daemon's log ends with:\n%s", log[max(0, len(log)-6000):])
-		}
-	})
 	if s.d, err = s.farm.StartDaemon(t.Context(), "rdistccd", "--jobs", "2", "--config", file); err != nil {
 		t.Fatal(err)
 	}

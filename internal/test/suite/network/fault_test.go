@@ -1,4 +1,4 @@
-package netlab
+package network
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/netlab"
 	"github.com/rdistcc/rdistcc/internal/test/kit/plot"
 )
 
@@ -256,7 +257,7 @@ func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, 3, 4)
 	slow := s.daemons.Daemons[2]
-	line := Line{Rate: 64e3 * 8, Queue: 256 << 10}
+	line := netlab.Line{Rate: 64e3 * 8, Queue: 256 << 10}
 	if err := s.host(slow).Set(line, line); err != nil {
 		t.Fatal(err)
 	}
@@ -276,8 +277,10 @@ func TestSlowLink(t *testing.T) {
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	s := newSiteAway(t, 1, 2, 4, 20*time.Millisecond)
-	line := Line{Delay: 10 * time.Millisecond, Loss: 0.01}
-	set(t, s.Hosts[0], line, line)
+	line := netlab.Line{Delay: 10 * time.Millisecond, Loss: 0.01}
+	if err := s.Hosts[0].Set(line, line); err != nil {
+		t.Fatal(err)
+	}
 	n, each := size(300, 120), 300*time.Millisecond
 	all := s.start(s.managers[0], n, 24, job{sleep: each, output: 50000, source: 100000}, strict).wait(15 * time.Minute)
 	lost := s.Hosts[0].Stats()

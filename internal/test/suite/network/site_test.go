@@ -1,8 +1,10 @@
-package netlab
+// Package network has tests of whole farms in a network of their own (kit/netlab), with a
+// compiler that only takes its time: many hosts, hosts that are far away, and trouble
+// while a build runs. `make netns`
+package network
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,54 +26,30 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/identity/authority"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/netlab"
 )
 
 // patience ends a test that waits for what does not happen.
 const patience = 2 * time.Minute
 
-// programs builds what is tested, and the stand-in compiler, once for all tests.
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "rdistcc-netlab-"); err != nil {
-		return "", err
-	}
-	built = dir
-	if err := farm.Build(context.Background(), dir); err != nil {
-		return dir, err
-	}
-	cc := filepath.Join(dir, "compilers")
-	if err := os.Mkdir(cc, 0o755); err != nil {
-		return dir, err
-	}
-	// Static, as hundreds of it are started.
-	if out, err := exec.Command("gcc", "-O2", "-static", "-s", "-o", filepath.Join(cc, "gcc"), "standin/gcc.c").CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("the stand-in compiler: %w: %s", err, out)
-	}
-	return dir, nil
-})
-
-// built is where programs has put them; "" before.
-var built string
-
+// TestMain leaves all out where there can be no such network.
 func TestMain(m *testing.M) {
 	if os.Getenv("RDISTCC_NETNS") != "" {
-		if err := Available(); err != nil {
+		if err := netlab.Available(); err != nil {
 			fmt.Println("make netns: all tests are left out:", err)
 			os.Exit(0)
 		}
 		switchFirst()
 	}
-	status := m.Run()
-	if built != "" {
-		_ = os.RemoveAll(built)
-	}
-	os.Exit(status)
+	os.Exit(m.Run())
 }
 
 // site is a network with a farm in it, whose compiler is the stand-in: managers on the first hosts, a
 // daemon on each of the others.
 type site struct {
-	*Lab
+	*netlab.Lab
 	t        *testing.T
 	root     string
 	cc       string       // the stand-in
@@ -99,32 +76,28 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 			need.Skipf(t, need.Tools, "left out: no %s", tool)
 		}
 	}
-	bin, err := programs()
+	lab, err := netlab.New(managers+daemons, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{Lab: newLab(t, managers+daemons, 1), t: t, root: t.TempDir(), cc: filepath.Join(bin, "compilers", "gcc"), slots: daemons * jobs}
+	t.Cleanup(lab.Close)
+	s := &site{Lab: lab, t: t, root: farmtest.Dir(t), cc: farmtest.StandIn(t), slots: daemons * jobs}
 	for _, h := range s.Hosts[:managers] {
-		set(t, h, Line{Delay: rtt / 2}, Line{Delay: rtt / 2})
+		if err := h.Set(netlab.Line{Delay: rtt / 2}, netlab.Line{Delay: rtt / 2}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	s.daemons = s.farm(bin, "daemons")
+	s.daemons = s.farm("daemons")
 	s.certificates()
-	t.Cleanup(s.finish)
 	settings := s.file("daemon.yaml", fmt.Sprintf("toolchains: {dirs: [%q]}\n", filepath.Dir(s.cc)))
 	errs := make(chan error)
 	var hosts []string
-	var mu sync.Mutex
 	for i, h := range s.Hosts[managers:] {
 		addr := netip.AddrPortFrom(h.Addr, 7632).String()
 		hosts = append(hosts, addr)
 		go func() {
-			f := farm.New(bin, s.daemons.Dir)
-			f.Vars = s.daemons.Vars
-			p, err := f.StartDaemonAt(t.Context(), device{h, daemonAhead}, "rdistccd-"+strconv.Itoa(i+1), addr, "127.0.0.1:7633", "--config", settings,
+			_, err := s.daemons.StartDaemonAt(t.Context(), device{h, daemonAhead}, "rdistccd-"+strconv.Itoa(i+1), addr, "127.0.0.1:7633", "--config", settings,
 				"--jobs", strconv.Itoa(jobs), "--tls-cert", s.at("daemon.crt"), "--tls-key", s.at("daemon.key"), "--tls-ca", s.at("ca.crt"), "--nice", "0")
-			mu.Lock()
-			s.daemons.Daemons = append(s.daemons.Daemons, p)
-			mu.Unlock()
 			errs <- err
 		}()
 	}
@@ -140,7 +113,7 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 		return netip.MustParseAddrPort(a.Addr).Compare(netip.MustParseAddrPort(b.Addr))
 	})
 	for i, h := range s.Hosts[:managers] {
-		f := s.farm(bin, "manager-"+strconv.Itoa(i+1))
+		f := s.farm("manager-" + strconv.Itoa(i+1))
 		s.managers = append(s.managers, f)
 		if err := f.StartManagerAt(t.Context(), device{h, managerAhead}, "127.0.0.1:7634", "--hosts", strings.Join(hosts, " "),
 			"--tls-cert", s.at("client.crt"), "--tls-key", s.at("client.key"), "--tls-ca", s.at("ca.crt")); err != nil {
@@ -182,44 +155,12 @@ func (s *site) secret(name string, text []byte) {
 }
 
 // farm is one with a directory of its own.
-func (s *site) farm(bin, name string) *farm.Farm {
+func (s *site) farm(name string) *farm.Farm {
 	s.t.Helper()
-	dir := filepath.Join(s.root, name)
-	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o700); err != nil {
+	if err := os.Mkdir(s.at(name), 0o700); err != nil {
 		s.t.Fatal(err)
 	}
-	f := farm.New(bin, dir)
-	f.Vars = []string{"HOME=" + dir, "XDG_STATE_HOME=" + dir, "CACHE_DIRECTORY=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"), "LC_ALL=C"}
-	return f
-}
-
-func (s *site) finish() {
-	for _, f := range append(slices.Clone(s.managers), s.daemons) {
-		if err := f.Stop(); err != nil {
-			s.t.Error(err)
-		}
-	}
-	if s.t.Failed() {
-		logs, _ := filepath.Glob(filepath.Join(s.root, "*", "*.log"))
-		for room := 4000; len(logs) > 0 && room > 0; logs = logs[1:] { // all would bury what the test itself says
-			if text := troubles(logs[0]); text != "" {
-				s.t.Logf("%s:\n%s", logs[0], text)
-				room -= len(text)
-			}
-		}
-	}
-}
-
-// troubles is the end of what a log says beside what goes well.
-func troubles(log string) string {
-	text, _ := os.ReadFile(log)
-	var b strings.Builder
-	for line := range bytes.Lines(text) {
-		if !bytes.Contains(line, []byte(" level=INFO ")) {
-			b.Write(line)
-		}
-	}
-	return tail(b.String(), 1000)
+	return farmtest.New(s.t, s.at(name))
 }
 
 func (s *site) file(name, text string) string {
@@ -234,7 +175,7 @@ func (s *site) file(name, text string) string {
 // device is a machine that its processes have for themselves, as far as that can be where
 // all share one: they go before what goes less far ahead.
 type device struct {
-	*Host
+	*netlab.Host
 	ahead int // niceness, from 0 down to -20
 }
 
@@ -279,9 +220,9 @@ func startBehind(cmd *exec.Cmd) error {
 }
 
 // host is the one that a daemon runs on.
-func (s *site) host(d farm.Process) *Host {
+func (s *site) host(d farm.Process) *netlab.Host {
 	addr := netip.MustParseAddrPort(d.Addr).Addr()
-	return s.Hosts[slices.IndexFunc(s.Hosts, func(h *Host) bool { return h.Addr == addr })]
+	return s.Hosts[slices.IndexFunc(s.Hosts, func(h *netlab.Host) bool { return h.Addr == addr })]
 }
 
 // build is one `make` of many compiles by one manager.
