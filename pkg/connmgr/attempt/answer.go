@@ -6,7 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// Answer makes the wrapper's result of an attempt that went well, the n-th.
+// Answer returns the result of a successful attempt, as the wrapper gets it. n is the number of the attempt.
 func (a *Attempt) Answer(n uint8) *ipc.Result {
 	fl := a.fl
 	r := fl.Result
@@ -27,7 +27,7 @@ func (a *Attempt) Answer(n uint8) *ipc.Result {
 	// The answer can be here before the completion of the Write that it answers.
 	wrote, answered := fl.Wrote, fl.Answered
 	if fl.Length == 0 {
-		wrote = fl.Began // it was fetched: the daemon counts that as waiting
+		wrote = fl.Began // the daemon has fetched the source, which it counts as queueing
 	}
 	if answered.Before(wrote) {
 		wrote = answered

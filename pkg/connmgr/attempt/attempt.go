@@ -1,14 +1,14 @@
-// Package attempt is a job on its way to one host and back: what it takes with it, how it is
-// registered, written or offered, what the answer means and whether it is believed.
+// Package attempt makes one attempt at a job on one host: it sends the source, receives the result, and
+// decides what the answer means and whether to believe it.
 //
-//	task attempt outcome       the job, one attempt at it, and what that can come to
-//	cargo                      the source as it travels: packed, or made for what the host holds
-//	result lacks               the result as it comes back; what the host says that it lacks
+//	task attempt outcome       the job, one attempt at it, and its possible outcomes
+//	cargo                      the source as it is sent: packed, or only what the host lacks
+//	result lacks               the result as it is received; the contents that the host says it lacks
 //	judge                      what an answer means
-//	run answer                 the way there and back, and the words for the wrapper
+//	run answer                 the whole attempt, and the result for the wrapper
 //
-// It does not know who asked for the job, which host is next, or how many attempts there are:
-// its caller has a farm.Grant for each, runs it and takes the Outcome.
+// It does not know where the job came from, which host is next, or how many attempts there are. Its caller
+// has a farm.Grant for each attempt, runs it and uses the Outcome.
 package attempt
 
 import (
@@ -23,33 +23,32 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 )
 
-// errTimeout is why an attempt ends that takes too long.
+// errTimeout ends an attempt that takes too long.
 var errTimeout = errors.New("time limit")
 
-// Attempt is a task on its way to one host and back, with a registration of the
-// source and a sink of its own: hosts that race for a task must not write into the
-// same memory. One goroutine runs it.
+// Attempt is one attempt at a task on one host. It has a registration of the source and a sink of its own,
+// because hosts that race for a task must not write to the same memory. One goroutine runs it.
 type Attempt struct {
 	*Task
-	Host *farm.Host  // that it goes to
+	Host *farm.Host  // the host that it uses
 	Sink *slots.Hold // for its result
 	Out  Outcome     // set once Run has returned
 
-	Hedge bool // it is the second of two at the same time; the caller's
+	Hedge bool // it is the second of two at the same time; set by the caller
 
 	grant    farm.Grant // that it uses
 	link     *link.Link // to Host
 	fl       *link.Flight
 	asked    time.Time // when its credit was asked for
-	fetched  time.Time // its result, if that was offered
-	sent     uint32    // files whose contents it brought
-	abridged bool      // it went with a list that its host is to make whole
+	fetched  time.Time // when its result had been fetched, if it was offered
+	sent     uint32    // files whose contents it has sent
+	abridged bool      // it has sent an abridged list, which the host has to complete
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 }
 
-// New makes ready to bring t to the host of g, with sink for its result. ctx
-// ends it early. It holds both memories until Release.
+// New prepares an attempt at t on the host of g, with sink for its result. ctx ends it early. It holds the
+// memory of both until Release.
 func New(ctx context.Context, t *Task, g farm.Grant, sink *slots.Hold, asked time.Time) *Attempt {
 	a := &Attempt{Task: t, grant: g, Host: g.Host, link: g.Link(), Sink: sink, asked: asked}
 	a.fl = &link.Flight{ID: t.NextID(), Credit: g.Credit, Total: t.Total(), Build: g.Req.Job.Build}
@@ -60,10 +59,10 @@ func New(ctx context.Context, t *Task, g farm.Grant, sink *slots.Hold, asked tim
 	return a
 }
 
-// Cancel ends the attempt early; Run is still to be waited for.
+// Cancel ends the attempt early. The caller still has to wait for Run.
 func (a *Attempt) Cancel() { a.cancel(link.ErrCancelled) }
 
-// Release ends the attempt's part in the memory; after that there is no result.
+// Release releases the attempt's memory. After that, its result is no longer valid.
 func (a *Attempt) Release() {
 	if a.Source != nil {
 		a.Source.Drop()
@@ -71,19 +70,19 @@ func (a *Attempt) Release() {
 	a.Sink.Drop()
 }
 
-// Compiled reports whether the host has compiled it, though the result does not stand.
+// Compiled reports whether the host has compiled the task, although the result was not accepted.
 func (a *Attempt) Compiled() bool {
 	r := a.fl.Result
 	return r != nil && (r.Status == job.StatusRan && r.Signal == 0 ||
 		r.Status == job.StatusFailed && (r.Cause == job.CauseTooBig || r.Cause == job.CauseUndeclared))
 }
 
-// InSink reports whether all of the result lies in the memory that a sink always has.
+// InSink reports whether all of the result is in the part of the sink that is not counted as large memory.
 func (a *Attempt) InSink() bool {
 	return a.Out.Result.Window.STag == 0 && trust.Result(a.Out.Result, a.Body, uint64(len(a.Sink.Bytes()))) == nil
 }
 
-// Differs says what of the results of a and b differs, or is empty.
+// Differs returns what differs between the results of a and b, or "".
 func (a *Attempt) Differs(b *Attempt) string {
 	return trust.Differ(a.Body, a.Out.Result, a.Sink.Bytes(), b.Out.Result, b.Sink.Bytes())
 }

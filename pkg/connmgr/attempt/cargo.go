@@ -13,32 +13,29 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 )
 
-// cargo is a source as it travels: the slot's own bytes, placed as they are, or one
-// zstd frame of them.
+// cargo is a source as it is sent: the bytes themselves, or one zstd frame of them.
 type cargo struct {
 	mem    []byte // to be registered
-	packed uint64 // its length as a frame, or 0
+	packed uint64 // length of the frame; 0: not packed
 	sum    [digest.Size]byte
 	zstd   bool // the result may come packed
 	lent   *slots.Lent
 
 	plain            []byte // body and text
 	bodyLen, textOff uint32
-	contents         *holdings.Load // that it brings; nil: of a job whose inputs are not known
-	files            uint32         // whose contents are in it
-	text             *slots.Lent    // of a job whose inputs are known: plain's memory
+	contents         *holdings.Load // contents that it brings; nil: the job's inputs are not known
+	files            uint32         // files whose contents are in it
+	text             *slots.Lent    // the memory of plain, if the job's inputs are known
 }
 
-// Sources and results that are shorter than packable bytes go in a segment or two of
-// TCP anyway.
+// packable is the shortest source or result, in bytes, that is packed. Shorter ones fit in one or two TCP
+// segments anyway.
 const packable = 4 << 10
 
-// likelyResult is the length that results are taken to have when it is decided
-// whether they are packed, in bytes.
+// likelyResult is the size, in bytes, that is assumed for a result when deciding whether it should be packed.
 const likelyResult = 64 << 10
 
-// load makes a's source ready to travel over its link. drop it when the host can
-// read it no more.
+// load prepares a's source for its link. The caller calls drop once the host can no longer read it.
 func (a *Attempt) load(ctx context.Context) (*cargo, error) {
 	g := &cargo{plain: a.Text, bodyLen: a.BodyLen, textOff: a.TextOff}
 	if a.Known != nil {
@@ -60,7 +57,7 @@ func (a *Attempt) load(ctx context.Context) (*cargo, error) {
 		return g, nil
 	}
 	p, err := compress.Pack(l.Mem[:0], g.plain)
-	if err != nil || len(p) > len(g.plain)-len(g.plain)/8 { // what is saved has to pay for unpacking
+	if err != nil || len(p) > len(g.plain)-len(g.plain)/8 { // the time saved must pay for unpacking
 		l.Give()
 		return g, nil
 	}
@@ -70,13 +67,13 @@ func (a *Attempt) load(ctx context.Context) (*cargo, error) {
 	return g, nil
 }
 
-// assemble makes the text of a job whose inputs are known: the source, and of the other
-// files the contents that the host has not yet. A host that keeps none gets all, as files of the body.
+// assemble makes the text of a job whose inputs are known: the source, and those contents of other files that
+// the host lacks. A host that keeps no contents gets all, as files of the body.
 func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	set, body := a.Known.Set, *a.Body
 	w := a.link.Welcome()
 	send := set.Files
-	var lists [][]byte // of files, which come behind the contents of send
+	var lists [][]byte // lists of files, which follow the contents of send
 	if w.Store/2 >= set.Len && !a.whole.Load() {
 		id, _ := set.List()
 		contents, err := a.Host.Holds.Need(ctx, a.link, set)
@@ -125,7 +122,7 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	if len(enc) > job.MaxBodyLen || int64(total) > a.Memory.Sizes.Source {
 		return errTooBig
 	}
-	if g.text = a.Memory.Texts.Take(ctx, total+1); g.text == nil { // one more: reading looks for the end
+	if g.text = a.Memory.Texts.Take(ctx, total+1); g.text == nil { // one more, because reading a file looks for its end
 		return errTooBig
 	}
 	b := append(g.text.Mem[:0], enc...)
@@ -150,7 +147,7 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	return nil
 }
 
-// fewOwn is how many system's headers a list has at least for it to be abridged.
+// fewOwn is the least number of system headers for which a list is abridged.
 const fewOwn = 4
 
 // listFor returns the list of a set as it travels: abridged if its host is alike this machine and that makes it shorter.
@@ -188,9 +185,9 @@ func (a *Attempt) packs(n int) (source, result bool) {
 	return long && source, result
 }
 
-// drop ends the cargo's memory.
+// drop releases the cargo's memory.
 func (g *cargo) drop() {
 	g.lent.Give()
 	g.text.Give()
-	g.contents.End(false) // if nothing better was said
+	g.contents.End(false) // unless it has been ended already
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// judge says what a flight that has ended means; zstd: its result may be packed.
+// judge returns the outcome of a flight that has ended. zstd says that its result may be packed.
 func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 	l, fl, h := a.link, a.fl, a.Host.Addr
 	if ctx.Err() != nil && (fl.Result == nil || fl.Result.Status != job.StatusRan) {
@@ -31,7 +31,7 @@ func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 	switch r.Status {
 	case job.StatusRefused:
 		if r.Cause == job.CauseFull && a.Known != nil {
-			a.whole.Store(true) // its store may be what is full
+			a.whole.Store(true) // its store may be what is full, so bring all files
 		}
 		return refusal(h, r)
 	case job.StatusFailed:
@@ -51,7 +51,7 @@ func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 		err = trust.Result(r, a.Body, window)
 	}
 	if err != nil {
-		// What else it says cannot be trusted either.
+		// Nothing else that it says can be trusted either.
 		l.Fail(err)
 		return Outcome{Blame: scheduler.Fault, Local: lostHost(h, err.Error())}
 	}
@@ -61,9 +61,9 @@ func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 	return Outcome{Result: r, Blame: scheduler.OK}
 }
 
-// distrust holds a result that went well, plain in mem, against what the compiler here
-// would have made: nobody has looked at more than its numbers yet. An Outcome says that
-// it does not stand.
+// distrust checks the contents of a successful result against what the local compiler could have made; so far
+// only its numbers have been checked. mem has the unpacked result. It returns nil, or an Outcome if the
+// result is not accepted.
 func (a *Attempt) distrust(r *job.Result, mem []byte) *Outcome {
 	what, err := trust.Contents(r, mem, a.Body, a.Object)
 	if err == nil {

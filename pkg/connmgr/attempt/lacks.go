@@ -9,13 +9,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 )
 
-// Lacked has the job sent again to a's host, which has not all that it names, with what the host says
-// that it lacks: with all where it does not say which, or has dropped the list of them.
+// Lacked makes the job bring, next time, the contents that a's host says it lacks. If the host does not say
+// which, or has dropped the job's list, it brings everything.
 func (a *Attempt) Lacked() {
 	if a.Known != nil {
 		ids, lists := a.Out.lacked, holdings.ListsOf(a.Known.Set)
 		noList := slices.ContainsFunc(lists, func(id unit.ContentID) bool { return slices.Contains(ids, id) })
-		if noList && a.abridged { // what else it has, it has not said yet
+		if noList && a.abridged { // it could not complete the list, and has not said yet which files it lacks
 			a.Host.Holds.Differs()
 		}
 		own := make(map[unit.ContentID]bool)
@@ -37,7 +37,8 @@ func (a *Attempt) Lacked() {
 	a.Farm.Retry(a.grant.Req, a.Host)
 }
 
-// lackedOf reads which contents a host lacks from its answer, whose content lies in mem; nil: it does not say.
+// lackedOf returns the contents that a host lacks according to its answer, or nil if it does not say. mem has
+// the answer's content.
 func lackedOf(r *job.Result, mem []byte) (ids []unit.ContentID) {
 	const size = uint64(len(unit.ContentID{}))
 	n := r.Stdout.Len

@@ -9,7 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// TestLackedOf: what a host says that it lacks is believed only whole.
+// TestLackedOf: a host's list of missing contents is accepted only if it is complete and valid.
 func TestLackedOf(t *testing.T) {
 	ids := []unit.ContentID{{1}, {2}, {3}}
 	mem := make([]byte, 0, 128)

@@ -14,21 +14,21 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Outcome of one attempt on one host.
+// Outcome is what one attempt on one host has come to.
 type Outcome struct {
-	Result *job.Result       // the compiler ran and its word stands
-	Local  *ipc.GoLocal      // otherwise: what the wrapper hears if no other host helps
-	Blame  scheduler.Outcome // what the scheduler hears
+	Result *job.Result       // the compiler ran, and its result is accepted
+	Local  *ipc.GoLocal      // otherwise: the answer for the wrapper if no other host helps
+	Blame  scheduler.Outcome // what the scheduler is told
 	Final  bool              // no other host would do better
-	Died   bool              // the compiler was killed, or had not enough memory
-	Lacks  bool              // the host has not a content that it was believed to have
-	lacked []unit.ContentID  // which; nil: it does not say
+	Died   bool              // the compiler was killed, or did not have enough memory
+	Lacks  bool              // the host lacks a content that it was believed to hold
+	lacked []unit.ContentID  // the missing contents; nil: the host does not say
 }
 
-// Interrupted is an answer that nobody will read.
+// Interrupted is the answer for a wrapper that is gone.
 var Interrupted = &ipc.GoLocal{Reason: reason.Manager, Detail: "Interrupted"}
 
-// NoSlot is the answer where there is no memory for a job.
+// NoSlot returns the answer if there is no memory for a job.
 func NoSlot(err error) *ipc.GoLocal {
 	return &ipc.GoLocal{Reason: reason.NoSlot, Trouble: true, Code: reason.ExitGeneral, Detail: "no shared memory for the source: " + err.Error()}
 }
@@ -83,28 +83,28 @@ func failure(h string, r *job.Result) Outcome {
 	case job.CauseTooBig:
 		return Outcome{Final: true, Local: &ipc.GoLocal{Reason: reason.TooBig, Host: h, Detail: "the result does not fit its buffer on the way from " + h}}
 	case job.CauseUndeclared:
-		// Nobody's fault: a gap in the option table. Any host would find the same.
+		// No fault of the host's but a gap in the option table: any host would find the same.
 		return Outcome{Final: true, Local: &ipc.GoLocal{Reason: "not-reproducible:outputs", Host: h, Detail: "the compiler on " + h + " made a file that was not foreseen: " + r.Detail}}
 	case job.CauseTimeout:
 		return Outcome{Blame: scheduler.Killed, Final: true, Local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: h,
 			Detail: h + " ended the compile at its time limit"}}
 	case job.CauseMemory:
 		return Outcome{Blame: scheduler.Killed, Died: true, Local: lostHost(h, "its compiler had not enough memory")}
-	case job.CauseLimit: // the source's doing, as far as anybody knows
+	case job.CauseLimit: // most likely because of the source
 		return Outcome{Blame: scheduler.Killed, Died: true, Local: lostHost(h, "it ended the compiler: "+cmp.Or(r.Detail, "a limit"))}
 	}
 	return Outcome{Blame: scheduler.Fault, Local: &ipc.GoLocal{Reason: reason.HostLost, Trouble: true, Code: reason.ExitConnect, Host: h,
 		Detail: h + " could not finish the job (" + why + ")"}}
 }
 
-// tooBig is the end of an attempt whose source is larger than the host's most.
+// tooBig returns the outcome if the source is larger than most, the largest that the host takes.
 func (a *Attempt) tooBig(most uint64) Outcome {
 	a.Farm.Unspent(a.grant)
 	return Outcome{Blame: scheduler.Unused, Local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.Host.Addr,
 		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.Host.Addr, most)}}
 }
 
-// notLoaded is the end of an attempt whose source could not be made.
+// notLoaded returns the outcome if the source could not be prepared.
 func (a *Attempt) notLoaded(ctx context.Context, err error) Outcome {
 	a.Farm.Unspent(a.grant)
 	select {
@@ -124,7 +124,7 @@ func (a *Attempt) notLoaded(ctx context.Context, err error) Outcome {
 	return Outcome{Blame: scheduler.Unused, Final: true, Local: &ipc.GoLocal{Reason: known.Changed}}
 }
 
-// notRegistered is the end of an attempt that did not spend its credit.
+// notRegistered returns the outcome if memory could not be registered. The credit was not spent.
 func (a *Attempt) notRegistered(err error) Outcome {
 	l := a.link
 	a.Farm.Unspent(a.grant)
@@ -154,11 +154,11 @@ func (a *Attempt) notFetched(ctx context.Context, err error) Outcome {
 	return Outcome{Blame: scheduler.Gone, Local: lostHost(h, err.Error())}
 }
 
-// errTooBig: a job is larger than any that is sent.
+// errTooBig says that a job is larger than any that is sent.
 var errTooBig = errors.New("the source and what it reads are too big")
 
-// errDigest: what came is not what the host made.
+// errDigest says that the result received is not the one that the host made.
 var errDigest = errors.New("the result is not the one that it sent: its digest differs")
 
-// errNoRoom: a result cannot be fetched for want of memory here.
+// errNoRoom says that there is no local memory to fetch a result.
 var errNoRoom = errors.New("no memory for a large result (buffers.large)")

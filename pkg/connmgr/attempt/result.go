@@ -12,9 +12,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// fetch gets a result that the daemon offers in a window into the sink, and ends
-// the window, whatever came of it. An error is why the result is not there; the
-// link may have ended. When it returns nothing writes into the sink any more.
+// fetch reads a result that the daemon offers in a window into the sink, and ends the window in any case.
+// After an error there is no result, and the link may have ended. When fetch returns, nothing writes to the
+// sink any more.
 func (a *Attempt) fetch(ctx context.Context) ([]byte, error) {
 	l, fl := a.link, a.fl
 	w := fl.Result.Window
@@ -23,7 +23,7 @@ func (a *Attempt) fetch(ctx context.Context) ([]byte, error) {
 	return mem, err
 }
 
-// takeSink counts n bytes of the sink as large ones, until its last drop.
+// takeSink counts n bytes of the sink as large memory, until its last drop.
 func (a *Attempt) takeSink(ctx context.Context, n int64) error {
 	if a.Sink.TryCount(n) {
 		return nil
@@ -68,8 +68,8 @@ func (a *Attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, 
 	return mem, err
 }
 
-// unload makes a's result, which lies in mem, plain and holds it against its digest.
-// By now the host cannot write it any more. It returns where it is then.
+// unload unpacks a's result, which is in mem, and compares it with its digest. By now, the host can no longer
+// write to it. unload returns where the result is then.
 func (a *Attempt) unload(ctx context.Context, r *job.Result, mem []byte) ([]byte, error) {
 	end := resultEnd(r)
 	if r.Packed != 0 {
@@ -84,7 +84,7 @@ func (a *Attempt) unload(ctx context.Context, r *job.Result, mem []byte) ([]byte
 	return mem, nil
 }
 
-// unpack puts a result in the place of its frame, at the sink's start.
+// unpack replaces the frame at the sink's start by the unpacked result, and returns that.
 func (a *Attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte, error) {
 	n, err := compress.Len(mem[:r.Packed])
 	if err != nil || n < resultEnd(r) || n > uint64(max(a.Memory.Sizes.Sink, a.Memory.Sizes.Result)) {
@@ -131,6 +131,6 @@ func resultBytes(r *job.Result) uint64 {
 	return n
 }
 
-// largeWait is how long a result waits for memory of ours while the daemon keeps
-// it. It must be well below job.WindowTime.
+// largeWait is how long a result waits for local memory while the daemon keeps it. It must be well below
+// job.WindowTime.
 const largeWait = job.WindowTime / 3

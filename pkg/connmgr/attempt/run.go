@@ -12,15 +12,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Run brings the task to the host and the result back. When it returns the host can
-// touch neither source nor sink any more, and the scheduler knows.
+// Run sends the task to the host and receives the result. When it returns, the host can access neither source
+// nor sink any more, and the scheduler knows the outcome.
 func (a *Attempt) Run() {
 	a.Out = a.fly()
 	a.cancel(nil)
 	a.ended()
 }
 
-// ended tells the farm, and the history, what the attempt came to.
+// ended tells the farm, and the history, the outcome of the attempt.
 func (a *Attempt) ended() {
 	e := farm.End{Outcome: a.Out.Blame, Report: a.report()}
 	switch e.Outcome {
@@ -50,7 +50,7 @@ func (a *Attempt) report() scheduler.Report {
 	return x
 }
 
-// fly puts the job on its way and waits until it has landed.
+// fly starts the job's flight and waits until it has landed.
 func (a *Attempt) fly() Outcome {
 	l, fl := a.link, a.fl
 	ctx, cancel := context.WithTimeoutCause(a.ctx, a.Limit, errTimeout)
@@ -69,8 +69,8 @@ func (a *Attempt) fly() Outcome {
 		return a.tooBig(max(slot, l.MaxSource()))
 	}
 	a.sent, fl.Posted = load.files, load.contents.Posted
-	// Written into the slot, or offered: then by the Result the daemon's Reads are
-	// over, or the QP is gone.
+	// The source is written to the slot, or offered. If it is offered, the daemon's Reads are over when the
+	// Result comes, or the QP is gone.
 	var access iwarp.Access
 	var bound iwarp.QP
 	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
@@ -84,7 +84,7 @@ func (a *Attempt) fly() Outcome {
 	if err != nil {
 		return a.notRegistered(err)
 	}
-	// By now the sink is shut by the Result, or the QP is gone.
+	// By then the Result has invalidated the sink, or the QP is gone.
 	defer a.Memory.Dereg(fl.Sink)
 	var source job.Window
 	if fl.Length == 0 {
@@ -124,7 +124,7 @@ func (a *Attempt) fly() Outcome {
 		out.lacked = lackedOf(fl.Result, mem[:window])
 	}
 	if fl.Result != nil && fl.Result.Window.STag != 0 {
-		// The result is still there. What nobody wants any more is only released.
+		// The host still has the result. If nothing waits for it any more, it is only released.
 		fctx := ctx
 		if out.Result == nil {
 			canceled, cancel := context.WithCancelCause(ctx)

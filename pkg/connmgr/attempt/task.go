@@ -17,42 +17,43 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Base is what all attempts of one manager have in common. It is not changed.
+// Base is what all attempts of one manager have in common. It does not change.
 type Base struct {
 	Farm    *farm.Farm
 	Memory  *slots.Memory
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
-	NextID  func() uint64 // of a job on a link; no two are equal
-	// Learn hears what a compile took that went well, on a host that is so fast beside the average.
+	NextID  func() uint64 // returns a new, unique ID for a job on a link
+	// Learn is called with the result of each successful compile, and the speed of its host relative to the
+	// average.
 	Learn func(t *Task, r *job.Result, speed float64)
 }
 
-// Task is a job as its wrapper submitted it, or as the manager has made it: all that attempts at
-// it need. They may go on when the wrapper has its answer, so nothing here is the wrapper's.
-// It does not change once it is made, but for whole.
+// Task is a job as its wrapper submitted it, or as the manager has made it, with everything that attempts
+// need. Attempts may go on after the wrapper has its answer, so nothing here belongs to the wrapper. Except
+// for whole, a Task does not change.
 type Task struct {
 	*Base
 	ID        uint64 // the job's
-	UID       uint32 // whose it is
+	UID       uint32 // the user that it belongs to
 	Toolchain unit.ToolchainID
-	Name      string // of the source, as the command has it
+	Name      string // name of the source, as in the command
 	Limit     time.Duration
-	Known     *known.Job  // its inputs are known: each attempt makes the text that its host needs
-	Source    *slots.Hold // nil: Known
-	Text      []byte      // encoded body and what follows it; nil: Known
+	Known     *known.Job  // set if its inputs are known; then each attempt makes the text that its host needs
+	Source    *slots.Hold // nil if Known is set
+	Text      []byte      // encoded body and what follows it; nil if Known is set
 	Body      *job.Body
 	BodyLen   uint32
 	TextOff   uint32
 	Key       history.Key
-	Object    func() (outputs.Object, bool)   // what the compiler here makes; false: not known
+	Object    func() (outputs.Object, bool)   // the kind of object that the local compiler makes; false: not known
 	Cost      scheduler.Cost                  // what it is expected to take
-	Compress  map[string]hostlist.Compression // by address, where the list asks for one
+	Compress  map[string]hostlist.Compression // by address, for hosts for which the list sets one
 
-	whole atomic.Bool // of Known: a host is to get all that it reads, whatever it holds
+	whole atomic.Bool // send everything, whatever hosts hold; only if Known is set
 }
 
-// Total returns the bytes of body and text, where a host has nothing of it.
+// Total returns the size of body and text, in bytes, for a host that holds none of the contents.
 func (t *Task) Total() uint64 {
 	if t.Known != nil {
 		return t.Known.Set.Len
@@ -60,15 +61,15 @@ func (t *Task) Total() uint64 {
 	return uint64(len(t.Text))
 }
 
-// SendAll has hosts get all that the job reads from now on, whatever they hold.
+// SendAll makes later attempts send everything that the job reads, whatever hosts hold.
 func (t *Task) SendAll() { t.whole.Store(true) }
 
-// maxWeighed is how many hosts are asked content by content what they hold of a job. In a
-// longer list a host counts as one that holds all of it or nothing.
+// maxWeighed is the length of a host list up to which the contents that each host holds are counted one by
+// one. In a longer list, a host counts as one that holds everything or nothing.
 const maxWeighed = 16
 
-// Held returns how many bytes of t each of the hosts is believed to hold; nil: nothing, or
-// there is no choice.
+// Held returns how many bytes of t each of the hosts is believed to hold, by address. It returns nil if there
+// are none, or no choice of hosts.
 func (t *Task) Held(hosts []scheduler.Host) map[string]uint64 {
 	if t.Known == nil || len(hosts) < 2 {
 		return nil
