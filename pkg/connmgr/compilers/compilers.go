@@ -1,6 +1,6 @@
-// Package compilers is what the compilers of this machine have been asked: the words that they run
-// themselves with, what "native" is here, where they look for headers, how their objects begin. Each
-// is asked once.
+// Package compilers asks the compilers of this machine about themselves, each question once: which programs
+// and words a driver would run, what "native" means here, where they look for headers, how their objects
+// begin.
 package compilers
 
 import (
@@ -10,13 +10,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
-// ObjectMaker says how objects begin that a compiler makes with such words; nil where it
-// makes none.
+// ObjectMaker returns the beginning of objects that a compiler makes with these words, or nil if it makes none.
 type ObjectMaker func(c *Compiler, language string, words []string) []byte
 
 // Table remembers the answers. It is safe for concurrent use.
 type Table struct {
-	ctx     context.Context // ends questions that are under way
+	ctx     context.Context // ends runs of compilers that are under way
 	object  ObjectMaker
 	recipes recipes.Cache
 	native  recipes.NativeCache
@@ -24,8 +23,7 @@ type Table struct {
 	search  recipes.SearchCache
 }
 
-// New returns a table that has asked nothing yet; object is the compiler's own word where it
-// is nil.
+// New returns an empty table. If object is nil, the compiler is asked.
 func New(ctx context.Context, object ObjectMaker) *Table {
 	if object == nil {
 		object = makeObject
@@ -33,7 +31,7 @@ func New(ctx context.Context, object ObjectMaker) *Table {
 	return &Table{ctx: ctx, object: object}
 }
 
-// Compiler is one of this machine's.
+// Compiler is a compiler of this machine.
 type Compiler struct {
 	toolchain.Toolchain
 	path  string // as the command names it, made absolute
@@ -45,14 +43,13 @@ func (t *Table) Of(tc toolchain.Toolchain, path string) Compiler {
 	return Compiler{Toolchain: tc, path: path, table: t}
 }
 
-// env is all that a driver is told when it is asked for its recipe. The
-// variables that would change the answer keep a command from coming here.
+// env is the whole environment of a driver that is asked for its recipe. A command with variables that would
+// change the answer does not get here.
 var env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
 
 func (c *Compiler) id() string { return string(c.ID[:]) }
 
-// Native returns what those of a command's words stand for that end in "=native"; ok is false
-// where that cannot be said.
+// Native returns what the words of a command that end in "=native" stand for. ok is false if that is not known.
 func (c *Compiler) Native(words []string) (n recipes.Native, ok bool) {
 	if len(words) == 0 {
 		return n, true
@@ -60,18 +57,18 @@ func (c *Compiler) Native(words []string) (n recipes.Native, ok bool) {
 	return c.table.native.Get(c.table.ctx, c.id(), c.path, c.Family, words, env)
 }
 
-// Search returns where the compiler looks for headers by itself, if that is known or ask is set.
+// Search returns where the compiler looks for headers by default, if that is known already or ask is set.
 func (c *Compiler) Search(language string, words []string, ask bool) recipes.Search {
 	return c.table.search.Get(c.table.ctx, c.id(), c.path, language, words, env, ask)
 }
 
-// Forget has the compiler asked anew for that.
+// Forget makes the next Search with these words ask the compiler again.
 func (c *Compiler) Forget(language string, words []string) {
 	c.table.search.Forget(c.id(), c.path, language, words)
 }
 
-// Direct returns what the compiler's driver would run for a command of these words, or nil when the
-// driver itself has to run.
+// Direct returns what the compiler's driver would run for a command of these words, or nil if the driver
+// itself has to run.
 func (c *Compiler) Direct(words []string) []string {
 	if len(words) == 0 || c.Family != "gcc" {
 		return nil
@@ -83,12 +80,13 @@ func (c *Compiler) Direct(words []string) []string {
 	return r.Words(0)
 }
 
-// Object returns how objects begin that the compiler makes with such words, or nil.
+// Object returns the beginning of objects that the compiler makes with these words, or nil.
 func (c *Compiler) Object(language string, words []string) []byte {
 	return c.table.object(c, language, words)
 }
 
-// makeObject has the compiler compile nothing, once for each set of words.
+// makeObject returns the beginning of the object that the compiler makes from an empty source. It is compiled
+// once for each set of words.
 func makeObject(c *Compiler, language string, words []string) []byte {
 	return c.table.objects.Get(c.table.ctx, c.id(), c.path, language, words, env)
 }
