@@ -1,6 +1,6 @@
-// Package holdings keeps account of what the hosts' stores hold of a connection manager's
-// contents, so that a job brings only what its host has not. It knows no connection: what
-// a host lacks is what it says when a job names it.
+// Package holdings tracks which of a connection manager's contents each host's store holds, so that a job
+// brings only what its host lacks. It knows nothing of connections. That a host lacks a content is known when
+// it refuses a job that names it.
 package holdings
 
 import (
@@ -12,40 +12,40 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// Ledger is what one host holds of this manager's contents, as far as that is believed: it may
-// drop any of them at any time, and says so when a job names it. The zero value is one of
-// a host that holds nothing. It is safe for concurrent use; its lock comes after all others.
+// Ledger records which of this manager's contents one host is believed to hold. The host may drop any of them
+// at any time, and says so when a job names it. The zero value is that of a host that holds nothing. A Ledger
+// is safe for concurrent use; its lock is taken after all others.
 //
-// A content is sent by one job at a time. Others that need it wait until that job's message is
-// posted: the daemon looks at jobs in the order in which they come.
+// A content is sent by one job at a time. Other jobs that need it wait until that job's message is posted,
+// because the daemon takes in the contents of jobs in the order of arrival.
 type Ledger struct {
 	mu    sync.Mutex
 	epoch uint64 // of the host's store
 	known map[unit.ContentID]*holding
-	// wrong are contents of the system's headers that the host was taken to have itself (job.IsSystemFile), and
-	// has not. Beyond maxWrong its system is another one: then it is sent all.
+	// wrong are contents of system headers that the host was assumed to have itself (job.IsSystemFile) but
+	// has not. If there are more than maxWrong, its system is a different one, and it is sent all of them.
 	wrong  map[unit.ContentID]bool
-	unlike bool   // it could not make a list whole that was abridged
+	unlike bool   // it could not complete an abridged list
 	spared uint64 // bytes of contents that did not need to be sent
 }
 
-// maxWrong is how often a host may lack a header of the system's before it is not taken to have any.
+// maxWrong is how many system headers a host may lack before it is assumed to have none of them.
 const maxWrong = 64
 
 // holding is one content.
 type holding struct {
-	posted chan struct{} // closed when its job is posted, or comes to nothing
-	way    Way           // that it went over; nil: the host has confirmed it
+	posted chan struct{} // closed when its job is posted or given up
+	way    Way           // the way that it was sent; nil: the host has confirmed it
 }
 
-// Way is what contents travel over: a *link.Link.
+// Way is the connection on which contents are sent: a *link.Link.
 type Way interface {
 	Welcome() *job.Welcome
 	Dead() <-chan struct{}
 	Err() error
 }
 
-// maxHoldings bounds what is remembered of a host; beyond, all is forgotten.
+// maxHoldings bounds how many contents are remembered per host. Beyond that, all are forgotten.
 const maxHoldings = 200_000
 
 // Load is the contents that one job brings to a host.
@@ -53,14 +53,15 @@ type Load struct {
 	h   *Ledger
 	way Way
 	ids []unit.ContentID
-	ch  chan struct{} // posted, of all of them; nil once it is closed
+	ch  chan struct{} // holding.posted of all of them; nil once closed
 }
 
-// IDs returns what the contents are. The slice is not changed, and not read after End.
+// IDs returns the contents. The caller must not change the slice, or read it after End.
 func (w *Load) IDs() []unit.ContentID { return w.ids }
 
-// Need finds out which contents a job of set that goes over l must bring, of its files but the source, and of its
-// lists. It waits for other jobs that are about to bring some of them. The load is to be ended.
+// Need returns which contents a job with the files of set, sent over l, must bring: those of its lists and of
+// its files except the source. It waits for other jobs that are about to bring some of them. The caller ends
+// the load (End).
 func (h *Ledger) Need(ctx context.Context, l Way, set *inputs.Set) (*Load, error) {
 	for {
 		wait := h.claim(l, set)
@@ -77,8 +78,7 @@ func (h *Ledger) Need(ctx context.Context, l Way, set *inputs.Set) (*Load, error
 	}
 }
 
-// claim is Need, but that it does not wait: what is to be waited for is a load without
-// holdings.
+// claim is Need without waiting. If it has to wait, it returns a load without holdings.
 func (h *Ledger) claim(l Way, set *inputs.Set) *Load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +124,7 @@ func (h *Ledger) claim(l Way, set *inputs.Set) *Load {
 	return w
 }
 
-// Posted says that the job's message is on its way.
+// Posted records that the job's message has been posted.
 func (w *Load) Posted() {
 	if w == nil || w.ch == nil {
 		return
@@ -133,8 +133,8 @@ func (w *Load) Posted() {
 	w.ch = nil
 }
 
-// End says what came of the job: held, the host has all that it brought; else nothing of it
-// is believed to be there. The first word counts.
+// End records the outcome of the job. If held is set, the host holds everything that the job brought;
+// otherwise nothing of it is believed to be there. Only the first call counts.
 func (w *Load) End(held bool) {
 	if w == nil {
 		return
@@ -156,8 +156,8 @@ func (w *Load) End(held bool) {
 	w.Posted()
 }
 
-// Forget has contents be sent again that the host has not, or may not have. Those of own that it was only taken to
-// have are sent from now on.
+// Forget makes jobs send contents again that the host lacks, or may lack. Contents in own, which the host was
+// only assumed to have, are sent from now on.
 func (h *Ledger) Forget(ids []unit.ContentID, own map[unit.ContentID]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,34 +172,34 @@ func (h *Ledger) Forget(ids []unit.ContentID, own map[unit.ContentID]bool) {
 		select {
 		case <-x.posted:
 			delete(h.known, id)
-		default: // it is on its way again
+		default: // it is being sent again already
 		}
 	}
 }
 
-// Spare notes bytes of contents that a job named and did not bring.
+// Spare counts n bytes of contents that a job named but did not have to bring.
 func (h *Ledger) Spare(n uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.spared += n
 }
 
-// Differs says that the host has not, of the system's headers, all that this machine has.
+// Differs records that the host's system headers differ from those of this machine.
 func (h *Ledger) Differs() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unlike = true
 }
 
-// Alike reports whether the host has the system's headers that this machine has, as far as that is known.
+// Alike reports whether the host is believed to have the same system headers as this machine.
 func (h *Ledger) Alike() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.unlike && len(h.wrong) == 0
 }
 
-// Stats returns how many contents the host is believed to hold, and how many bytes jobs did
-// not need to send there for that.
+// Stats returns how many contents the host is believed to hold, and how many bytes jobs therefore did not
+// have to send.
 func (h *Ledger) Stats() (files int, spared uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +224,7 @@ func (h *Ledger) Bytes(set *inputs.Set, each bool) (n uint64) {
 	return n
 }
 
-// ListsOf names the list of a set, and the one that it rests on.
+// ListsOf returns the list of a set, and its base if it has one.
 func ListsOf(set *inputs.Set) (ids []unit.ContentID) {
 	for ; set != nil; set = set.Base() {
 		id, _ := set.List()

@@ -19,8 +19,8 @@ func (l *openWay) Welcome() *job.Welcome { return &l.welcome }
 func (*openWay) Dead() <-chan struct{}   { return nil }
 func (*openWay) Err() error              { return nil }
 
-// TestHoldings: a content goes to a host with one job at a time, later jobs name it, and what the host has
-// not goes there again.
+// TestHoldings: a content is sent to a host with one job at a time, later jobs only name it, and what the
+// host lacks is sent again.
 func TestHoldings(t *testing.T) {
 	a, b, c := unit.ContentID{1}, unit.ContentID{2}, unit.ContentID{3}
 	var h Ledger
@@ -74,7 +74,7 @@ func TestHoldings(t *testing.T) {
 	l.welcome.StoreEpoch++
 	is("the store is another one", brings(a, b, c), a, b, c)
 
-	// What the host may have itself is not sent, until it says that it has not.
+	// What the host may have itself is not sent until it says that it lacks it.
 	l.welcome.StoreEpoch++
 	own[b], own[c] = true, true
 	is("two are of the system", brings(a, b, c), a)
