@@ -10,7 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Speed returns how fast a host is with a toolchain, beside the average of all.
+// Speed returns how fast a host is with a toolchain, relative to the average of all hosts.
 func (f *Farm) Speed(addr string, id unit.ToolchainID) float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -25,7 +25,7 @@ func (f *Farm) Takes(addr string) bool {
 	return h != nil && h.state == Up
 }
 
-// Link returns the connection that speaks for a host, or nil.
+// Link returns the connection that represents a host, or nil.
 func (f *Farm) Link(addr string) *link.Link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,7 +35,7 @@ func (f *Farm) Link(addr string) *link.Link {
 	return nil
 }
 
-// Ledgers returns what those of a list's hosts hold that are connected, by address.
+// Ledgers returns the ledgers of a list's connected hosts, by address.
 func (f *Farm) Ledgers(list []scheduler.Host) map[string]*holdings.Ledger {
 	there := make(map[string]*holdings.Ledger, len(list))
 	f.mu.Lock()
@@ -48,7 +48,7 @@ func (f *Farm) Ledgers(list []scheduler.Host) map[string]*holdings.Ledger {
 	return there
 }
 
-// Quarantine takes a host away from all jobs, until it is undrained by hand.
+// Quarantine keeps all jobs away from a host until it is undrained by hand.
 func (f *Farm) Quarantine(addr, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,8 +56,8 @@ func (f *Farm) Quarantine(addr, why string) {
 	f.dispatchLocked()
 }
 
-// Identifying reports whether a host of a list is still finding out which compilers it
-// has: then nobody knows yet what it lacks.
+// Identifying reports whether a host of a list is still identifying its compilers, so that it is not known
+// yet what it lacks.
 func (f *Farm) Identifying(list []scheduler.Host) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,8 +69,8 @@ func (f *Farm) Identifying(list []scheduler.Host) bool {
 	return false
 }
 
-// Compilers returns which ones the hosts of a list have, by what people call them, and how
-// many of the hosts are connected.
+// Compilers returns the common names of the compilers that the hosts of a list have, and how many of the
+// hosts are connected.
 func (f *Farm) Compilers(list []scheduler.Host) (names []string, up int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,7 @@ func (f *Farm) Compilers(list []scheduler.Host) (names []string, up int) {
 // maxUsed bounds how many compilers of this machine are remembered.
 const maxUsed = 16
 
-// Use remembers a compiler that a job has asked for; name is what people call it.
+// Use remembers a compiler that a job has asked for. name is its common name.
 func (f *Farm) Use(id unit.ToolchainID, name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,8 +106,8 @@ func (f *Farm) Use(id unit.ToolchainID, name string) {
 	f.used[id] = name
 }
 
-// lacksLocked names those that h lacks; common: it has another one of them, or nothing is
-// known.
+// lacksLocked returns the names of the used compilers that h lacks. common reports that h has another one of
+// them, or that nothing is known.
 func (h *Host) lacksLocked() (lacks []string, common bool) {
 	if h.link == nil || len(h.f.used) == 0 {
 		return nil, true

@@ -7,15 +7,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 )
 
-// creditsLocked tells it how many jobs h takes at once.
+// creditsLocked tells the scheduler how many jobs h takes at once.
 func (h *Host) creditsLocked() {
 	if h.link != nil {
 		h.f.sched.Credits(time.Now(), h.Addr, h.unspentLocked())
 	}
 }
 
-// addLocked keeps a credit that was granted, or was taken and not spent, or returns it at
-// once when there are more than this side will ever use.
+// addLocked keeps a credit that was granted, or was taken and not spent. It returns it to the daemon at once
+// if there are more than this side will ever use.
 func (c *conn) addLocked(credit job.Credit) {
 	c.credits = append(c.credits, credit)
 	if !c.Room(len(c.credits)) {
@@ -25,8 +25,8 @@ func (c *conn) addLocked(credit job.Credit) {
 	c.h.creditsLocked()
 }
 
-// takeLocked returns the next credit, which the caller knows to be there. It is spent by a
-// link.Flight, or goes back by addLocked.
+// takeLocked removes and returns the next credit; there must be one. A link.Flight spends it, or addLocked
+// puts it back.
 func (c *conn) takeLocked() job.Credit {
 	last := len(c.credits) - 1
 	credit := c.credits[last]
@@ -35,7 +35,7 @@ func (c *conn) takeLocked() job.Credit {
 	return credit
 }
 
-// returnLocked gives up to n unspent credits back to the daemon.
+// returnLocked returns up to n unspent credits to the daemon.
 func (c *conn) returnLocked(n int) {
 	for ; n > 0 && len(c.credits) > 0; n-- {
 		last := len(c.credits) - 1
@@ -45,16 +45,15 @@ func (c *conn) returnLocked(n int) {
 	c.h.creditsLocked()
 }
 
-// metLocked notes which link c is, with the first that is heard of it: Dial returns it later.
+// metLocked sets c's link on the first call from it, which comes before Dial returns it.
 func (c *conn) metLocked(l *link.Link) {
 	if c.Link == nil {
 		c.Link = l
 	}
 }
 
-// bestLocked returns the link whose credit a job gets: the first one on which no source
-// waits, so that what suffices stays warm, or the one with the fewest bytes waiting.
-// Some link has a credit.
+// bestLocked returns the link whose credit a job gets: the first one on which no source waits, so that as few
+// links as suffice stay warm, otherwise the one with the fewest bytes waiting. Some link must have a credit.
 func (h *Host) bestLocked() *conn {
 	var best *conn
 	var least uint64

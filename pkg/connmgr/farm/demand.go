@@ -8,11 +8,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// demandPause is between two counts of what there is for the daemons to do, unless the
-// options say otherwise: a build starts many jobs at a time.
+// demandPause is the default of Options.DemandPause. It is not zero because a build starts many jobs at a time.
 const demandPause = 20 * time.Millisecond
 
-// Prepare counts n more jobs of a list as about to come.
+// Prepare counts n more jobs of a list as being prepared.
 func (f *Farm) Prepare(list []scheduler.Host, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -29,7 +28,7 @@ func (f *Farm) Prepare(list []scheduler.Host, n int) {
 	}
 }
 
-// Use is what there is for one host to do.
+// use is how much work there is for one host.
 type use struct {
 	jobs   int
 	builds []uint64
@@ -44,7 +43,7 @@ func (u *use) add(n int, builds ...uint64) {
 	}
 }
 
-// usesLocked counts, by address, what waits or will soon.
+// usesLocked returns how many jobs wait, or soon will, by address.
 func (f *Farm) usesLocked() map[string]*use {
 	// Most jobs have the same list, and lists can be long.
 	lists := make(map[*scheduler.Host]*use)
@@ -70,7 +69,7 @@ func (f *Farm) usesLocked() map[string]*use {
 		for i := range hosts[key] {
 			addr := hosts[key][i].Addr
 			if f.hosts[addr] == nil || f.hosts[addr].link == nil || f.drains.on[addr] {
-				continue // nothing new goes there
+				continue // it gets no new jobs
 			}
 			if uses[addr] == nil {
 				uses[addr] = new(use)
@@ -81,8 +80,8 @@ func (f *Farm) usesLocked() map[string]*use {
 	return uses
 }
 
-// demandsLocked tells all daemons what there is for them to do, where that changed. It
-// is called where that may have grown; what became less a link's next tick sees.
+// demandsLocked tells daemons how much work there is for them, if that has changed. It is called when it may
+// have grown; the next tick of a link notices when it has become less.
 func (f *Farm) demandsLocked(now time.Time) {
 	if wait := f.o.DemandPause - now.Sub(f.demand.counted); wait > 0 {
 		if !f.demand.again {
@@ -110,7 +109,7 @@ func (f *Farm) demandsLocked(now time.Time) {
 	}
 }
 
-// count is what the timer does: what changed meanwhile is counted.
+// count runs when the timer fires, and counts what has changed meanwhile.
 func (f *Farm) count() {
 	f.mu.Lock()
 	f.demand.again = false

@@ -8,7 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 )
 
-// dial makes one more connection.
+// dial makes one more connection to h.
 func (h *Host) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.f.o.DialTimeout)
 	defer cancel()

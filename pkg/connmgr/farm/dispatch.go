@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// dispatchLocked asks the scheduler for the jobs that take too long where they are,
-// and for all that wait, in the order that is fair among builds.
+// dispatchLocked asks the scheduler about the jobs that take too long on their host, and about all that wait,
+// in an order that is fair among builds.
 func (f *Farm) dispatchLocked() {
 	if len(f.queue.waiting) == 0 && len(f.queue.asking) == 0 && len(f.racing) == 0 {
 		return
@@ -17,7 +17,7 @@ func (f *Farm) dispatchLocked() {
 			next = t
 		}
 	}
-	soon(f.hedgesLocked(now)) // before the others take the place
+	soon(f.hedgesLocked(now)) // before waiting jobs take the places
 	f.queue.jobs = f.queue.jobs[:0]
 	for _, r := range f.queue.waiting {
 		f.queue.jobs = append(f.queue.jobs, &r.Job)
@@ -45,13 +45,13 @@ func (f *Farm) dispatchLocked() {
 		f.queue.waiting = left
 	}
 	clear(f.queue.jobs)
-	soon(f.hedgesLocked(now)) // those that went just now can become late
+	soon(f.hedgesLocked(now)) // jobs that have just been placed can become late
 	if !next.IsZero() {
 		f.queue.alarm.Reset(max(next.Sub(now), time.Millisecond))
 	}
 }
 
-// wake is what the alarm does: something may have changed just by the time.
+// wake runs when the alarm fires: time alone may have changed the scheduler's decisions.
 func (f *Farm) wake() {
 	f.mu.Lock()
 	f.dispatchLocked()

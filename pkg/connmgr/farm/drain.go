@@ -11,9 +11,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Drain keeps new jobs away from the host that name means, or lets them go there again. name is
-// one of the lists', or that of a host that jobs have asked for.
-// The error names what is wrong for a person.
+// Drain keeps new jobs away from a host (on), or allows them again. name is the name of a host on one of the
+// lists, or of one that jobs have asked for. The error is a line for the user.
 func (f *Farm) Drain(name string, on bool, lists ...[]scheduler.Host) (report.Drained, error) {
 	addr, err := f.known(name, lists)
 	if err != nil {
@@ -34,7 +33,7 @@ func (f *Farm) Drain(name string, on bool, lists ...[]scheduler.Host) (report.Dr
 		all = append(all, addr)
 	}
 	slices.Sort(all)
-	// First, as what is not written down would end with this manager.
+	// Save first: a drain that is not on disk would end with this manager.
 	if err := f.o.SaveDrained(all); err != nil {
 		return report.Drained{}, fmt.Errorf("remember that %s is drained: %w", addr, err)
 	}
@@ -58,9 +57,9 @@ func (f *Farm) Drain(name string, on bool, lists ...[]scheduler.Host) (report.Dr
 	return d, nil
 }
 
-// spareLocked gives the credits of a drained host back. It hears first that there is no
-// use for more than what runs there: what it lends us from then on is what nobody else
-// wants, and it asks for that back when somebody does.
+// spareLocked returns the credits of a drained host. Before that, it tells the host that this manager can use
+// no more than what runs there. The host then lends us only credits that no other manager wants, and recalls
+// them when one does.
 func (h *Host) spareLocked() {
 	u := new(use)
 	for _, l := range h.links {
@@ -74,8 +73,8 @@ func (h *Host) spareLocked() {
 	}
 }
 
-// known returns the address of a host that some list has: name is one, without a port if
-// that leaves no doubt.
+// known returns the address of a host that is on some list. name is its address, without the port if that is
+// unambiguous.
 func (f *Farm) known(name string, lists [][]scheduler.Host) (string, error) {
 	addrs := make(map[string]bool)
 	for _, l := range lists {
@@ -87,7 +86,7 @@ func (f *Farm) known(name string, lists [][]scheduler.Host) (string, error) {
 	for a := range f.hosts {
 		addrs[a] = true
 	}
-	for a := range f.drains.on { // one that is on no list any more can be undrained
+	for a := range f.drains.on { // a host that is on no list any more can still be undrained
 		addrs[a] = true
 	}
 	f.mu.Unlock()
@@ -124,5 +123,5 @@ func (f *Farm) known(name string, lists [][]scheduler.Host) (string, error) {
 	return "", fmt.Errorf("no host %s: the hosts are %s", name, strings.Join(all, ", "))
 }
 
-// maxNamed is how many hosts an error lists.
+// maxNamed is how many hosts an error lists at most.
 const maxNamed = 12

@@ -24,9 +24,9 @@ func (f *Farm) GiveBack(g Grant) {
 	}
 }
 
-// Again lets a job be placed once more on a host that was lost under it, where there is no
-// other way. The one that loses it twice may be brought down by it: then only a job that
-// may not be done here goes there again.
+// Again allows the scheduler to place a job once more on a host that was lost during it, if there is no other
+// way. A host that is lost twice may have been crashed by the job; then only a job that must not run locally
+// goes there again.
 func (f *Farm) Again(r *Request, h *Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -39,8 +39,8 @@ func (f *Farm) Again(r *Request, h *Host) {
 	j.Again[h.Addr] = !before || j.Strict
 }
 
-// Unspent takes back the credit of a grant whose attempt did not spend it; what became of the
-// attempt is still to be told (Ended).
+// Unspent takes back the credit of a grant whose attempt did not spend it. The caller still reports the
+// attempt (Ended).
 func (f *Farm) Unspent(g Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,34 +49,34 @@ func (f *Farm) Unspent(g Grant) {
 	}
 }
 
-// OnTheWay says that a source is being written to g's host, which may need a further
-// connection for that.
+// OnTheWay tells the farm that a source is being written to g's host, for which another connection may be
+// worth opening.
 func (f *Farm) OnTheWay(g Grant) {
 	if f.o.LinksMax <= 1 {
-		return // no host gets one
+		return // hosts get no further connections
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g.Host.growLocked(time.Now())
 }
 
-// Retry lets a job be placed once more on a host where it has been.
+// Retry allows the scheduler to place a job once more on a host where it has been.
 func (f *Farm) Retry(r *Request, h *Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(r.Job.Tried, h.Addr)
 }
 
-// End is what an attempt came to.
+// End is the outcome of an attempt.
 type End struct {
 	Outcome scheduler.Outcome
 	Report  scheduler.Report
-	Refusal string // the host's words where it refused the job
-	Result  uint64 // bytes that came back
+	Refusal string // why the host refused the job, or ""
+	Result  uint64 // bytes of the result
 }
 
-// Ended tells the scheduler what came of g, and returns how fast the host is with its
-// toolchain, beside the average of all.
+// Ended tells the scheduler the outcome of g, and returns how fast the host is with its toolchain, relative
+// to the average of all hosts.
 func (f *Farm) Ended(g Grant, e End) (speed float64) {
 	h := g.Host
 	if e.Outcome == scheduler.OK {
@@ -100,7 +100,7 @@ func (f *Farm) Ended(g Grant, e End) (speed float64) {
 	return f.sched.Speed(h.Addr, g.Req.Job.Toolchain)
 }
 
-// EndHere says that a job has ended which was placed on this machine.
+// EndHere tells the scheduler that a job that was placed on this machine has ended.
 func (f *Farm) EndHere(out scheduler.Outcome, r scheduler.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// formsLocked answers the questions that can be answered by now, and says when the
-// next one can at the latest: zero when none is left.
+// formsLocked answers the questions that can be answered by now. It returns when the next one can be at the
+// latest, zero if none is left.
 func (f *Farm) formsLocked(now time.Time) (next time.Time) {
 	f.queue.asking = slices.DeleteFunc(f.queue.asking, func(q *question) bool {
 		tree, until := f.sched.Trees(now, q.list, q.toolchain)

@@ -6,8 +6,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// hedgesLocked offers jobs that are late a second host, as the scheduler names them,
-// and says when to ask it again: zero when nothing can become late.
+// hedgesLocked offers a second host to jobs that the scheduler says are late. It returns when to ask the
+// scheduler again, zero if no job can become late.
 func (f *Farm) hedgesLocked(now time.Time) time.Time {
 	if len(f.racing) == 0 {
 		return time.Time{}
@@ -23,7 +23,7 @@ func (f *Farm) hedgesLocked(now time.Time) time.Time {
 		}
 		r.second <- f.grantLocked(now, r, x.Host)
 	}
-	for _, h := range back { // not before: those of the list are counted until they are taken
+	for _, h := range back { // only now, because the scheduler counts those of the list until they are taken
 		h.creditsLocked()
 	}
 	return next

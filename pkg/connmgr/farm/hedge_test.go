@@ -13,9 +13,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// TestCreditsOfDroppedHedges: two late jobs are given to one host, and the race of the first
-// is over by then. The scheduler knows of as many credits as there are: with one more it
-// would place a job for which there is none.
+// TestCreditsOfDroppedHedges: two late jobs get one host as their second, but the race of the first is over
+// by then. The scheduler must count exactly the credits that exist; with one more it would place a job for
+// which there is none.
 func TestCreditsOfDroppedHedges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow, good = "10.0.0.1:7632", "10.0.0.2:7632"

@@ -6,11 +6,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// lookHere is how old a view of this machine's own load may be.
+// lookHere is how old the view of this machine's own load may be.
 const lookHere = 100 * time.Millisecond
 
-// hereLocked tells the scheduler what this machine does beside the jobs that it has
-// placed here: lists and preprocessors for the hosts, links, and whatever else runs.
+// hereLocked tells the scheduler the load of this machine apart from the jobs that it has placed here:
+// listing and preprocessing for hosts, linking, and whatever else runs.
 func (f *Farm) hereLocked(now time.Time) {
 	if now.Sub(f.here.looked) < lookHere {
 		return
@@ -19,16 +19,16 @@ func (f *Farm) hereLocked(now time.Time) {
 	f.sched.Load(now, scheduler.LocalHost, f.o.Here())
 }
 
-// A job that a host could have at once runs here only if that is a plain benefit: it
-// ends in less than plainPart of the time, and plainTime earlier. What is expected of
-// a host may be wrong, and the cores here have to feed the others.
+// A job that a host could take at once runs here only if that is clearly better: it ends in less than
+// plainPart of the time, and plainTime earlier. The estimate for a host may be wrong, and the cores here have
+// to feed the hosts.
 const (
 	plainPart = 0.5
 	plainTime = 500 * time.Millisecond
 )
 
-// chooseLocked asks the scheduler for j: first for a host, and where that has to be
-// waited for, or is plainly slower, whether it is better to begin here.
+// chooseLocked asks the scheduler about j: first for a host, and if j has to wait for that, or it is clearly
+// slower, whether to begin on this machine instead.
 func (f *Farm) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision {
 	local := j.Local
 	j.Local = false
@@ -40,7 +40,7 @@ func (f *Farm) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision 
 	switch d.Verdict {
 	case scheduler.Wait:
 		if !f.servedLocked(j.Hosts) {
-			return d // a connection, and its first credits, are about to be there
+			return d // a connection and its first credits are about to come
 		}
 	case scheduler.Run:
 		if !j.Cost.Known || !plainly(f.sched.Consider(now, j, &d), d.Finish) {
@@ -54,8 +54,7 @@ func (f *Farm) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision 
 	return f.sched.Pick(now, j)
 }
 
-// plainly reports whether this machine is that much better than a host that would be
-// done after finish.
+// plainly reports whether this machine is clearly better than a host that would be done after finish.
 func plainly(list []scheduler.Considered, finish time.Duration) bool {
 	for _, x := range list {
 		if x.Host == scheduler.LocalHost {
@@ -65,7 +64,7 @@ func plainly(list []scheduler.Considered, finish time.Duration) bool {
 	return false
 }
 
-// servedLocked reports whether some host of a list is up and has taken a job since.
+// servedLocked reports whether some host of a list is up and has taken a job since it came up.
 func (f *Farm) servedLocked(list []scheduler.Host) bool {
 	for i := range list {
 		if h := f.hosts[list[i].Addr]; h != nil && h.state == Up && h.served == h.link {
@@ -75,13 +74,13 @@ func (f *Farm) servedLocked(list []scheduler.Host) bool {
 	return false
 }
 
-// startHereLocked says that a job which the scheduler has placed here begins.
+// startHereLocked records that a job that the scheduler has placed here begins.
 func (f *Farm) startHereLocked(now time.Time, id uint64, j *scheduler.Job) {
 	f.sched.Started(now, id, scheduler.LocalHost, j)
 	f.here.jobs++
 }
 
-// endHereLocked ends that.
+// endHereLocked records that such a job has ended.
 func (f *Farm) endHereLocked(out scheduler.Outcome, r scheduler.Report) {
 	f.sched.Done(time.Now(), scheduler.LocalHost, out, r)
 	f.here.jobs--

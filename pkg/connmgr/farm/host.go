@@ -58,7 +58,7 @@ func (h *Host) toolchainsLocked() {
 	h.f.sched.Identifying(h.Addr, h.link.Identifying())
 }
 
-// loadLocked tells it what h does.
+// loadLocked tells the scheduler the load of h.
 func (h *Host) loadLocked(load job.Load) {
 	if h.link != nil {
 		h.f.sched.Load(time.Now(), h.Addr, scheduler.Load{

@@ -11,8 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// New makes a farm without hosts. All of them end with ctx, for its cause; then Close
-// is to be called.
+// New makes a farm without hosts. All hosts end with ctx, for its cause. The caller then calls Close.
 func New(ctx context.Context, o Options, p Pace) *Farm {
 	if o.DemandPause == 0 {
 		o.DemandPause = demandPause
@@ -41,14 +40,14 @@ func New(ctx context.Context, o Options, p Pace) *Farm {
 	return f
 }
 
-// Close returns when all hosts have ended, which they do with the farm's context.
+// Close waits until all hosts have ended, which they do with the farm's context.
 func (f *Farm) Close() {
 	f.running.Wait()
 	f.queue.alarm.Stop()
 	f.demand.timer.Stop()
 }
 
-// Apply puts p in force for what comes from now on.
+// Apply puts p into force for what comes from now on.
 func (f *Farm) Apply(p Pace) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,39 +13,39 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Options are a farm's. It needs all of them that have no default.
+// Options configure a Farm. Those without a default in parentheses are required.
 type Options struct {
 	Device   iwarp.Device
 	PD       iwarp.PD
 	Log      *slog.Logger
 	Name     string          // of this build host, for the daemons' logs
-	Key      func() *psk.Key // asked for each connection; nil, or nil from it: there is no key
-	Resolver *net.Resolver   // is asked whether names can be resolved (the system's)
+	Key      func() *psk.Key // called for each connection; if it is nil or returns nil, there is no key
+	Resolver *net.Resolver   // used to find out whether names can be resolved (the system's)
 
-	Drained     []string                   // addresses of the hosts that were drained by hand earlier
-	SaveDrained func(addrs []string) error // remembers those that are now
+	Drained     []string                   // addresses of hosts that were drained by hand earlier
+	SaveDrained func(addrs []string) error // saves the addresses of those that are drained now
 
-	// The next three may be called with the farm's lock held, and must not call it.
+	// The next three may be called with the farm's lock held, and must not call the farm.
 
-	Here  func() scheduler.Load             // what this machine does, but for jobs that were placed here
+	Here  func() scheduler.Load             // this machine's load, without jobs that were placed here
 	Moved func(addr string, out, in uint64) // counts payload to and from a host, in bytes; from several goroutines
 	Board func(result string)               // counts load boards that were read: "ok" or "torn"
 
 	DialTimeout   time.Duration
 	Heartbeat     time.Duration
-	HeartbeatDead time.Duration // of silence: a connection ends
-	CancelTimeout time.Duration // a daemon's answer to a Cancel
-	DemandPause   time.Duration // between two counts of what there is to do (20 ms)
-	Dials         int           // hosts never connected that are dialled at a time, and as many that were
+	HeartbeatDead time.Duration // silence after which a connection ends
+	CancelTimeout time.Duration // how long a daemon may take to answer a Cancel
+	DemandPause   time.Duration // between two updates of the demand (20 ms)
+	Dials         int           // hosts never connected that are dialled at a time, and as many again that were
 	LinksMin      int           // connections to a host
-	LinksMax      int           // of these at most, when there is much to do
-	LinksIdle     time.Duration // one beyond LinksMin ends when it had nothing to do for so long
+	LinksMax      int           // connections to a host at most, when it has much to do
+	LinksIdle     time.Duration // a connection beyond LinksMin ends after being idle for so long
 }
 
-// Pace are those options that can change while a farm runs.
+// Pace are the options that can change while a farm runs.
 type Pace struct {
 	LocalJobs    int           // jobs that are placed on this machine, at a time
-	Patience     time.Duration // how long a job that may not run here waits for a host
+	Patience     time.Duration // how long a job that must not run locally waits for a host
 	Backoff      time.Duration // pause after a host's first loss (the scheduler's)
 	BackoffMax   time.Duration // longest pause (the scheduler's)
 	ConnectGrace time.Duration // how long a job waits for a first connection (the scheduler's)
@@ -55,9 +55,9 @@ func (p *Pace) config() scheduler.Config {
 	return scheduler.Config{Backoff: p.Backoff, BackoffMax: p.BackoffMax, Grace: p.ConnectGrace, Strict: p.Patience}
 }
 
-// dialling is what all connections have in common.
+// dialling is what all dials have in common.
 type dialling struct {
 	link.Config
-	first *semaphore.Weighted // hosts that were never connected
-	again *semaphore.Weighted // those that were: they do not wait for others that do not answer
+	first *semaphore.Weighted // bounds dials of hosts that were never connected
+	again *semaphore.Weighted // bounds dials of hosts that were, so that they do not wait for hosts that do not answer
 }

@@ -105,7 +105,7 @@ func (c *conn) Lost(l *link.Link, why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.Index(h.links, c)
-	if i < 0 { // it was never up (carry), or is not needed any more
+	if i < 0 { // it was never up (carry), or was retired
 		return
 	}
 	h.links = slices.Delete(h.links, i, i+1)
@@ -125,11 +125,11 @@ func (c *conn) Lost(l *link.Link, why error) {
 	h.creditsLocked()
 }
 
-// connected notes that something has taken a connection to h, and has not said a word.
+// connected records that a connection to h was accepted, before any message.
 func (h *Host) connected() {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
-	if h.state != Connecting || errors.Is(h.lastErr, errSilent) { // this is a further link; it did not start
+	if h.state != Connecting || errors.Is(h.lastErr, errSilent) { // this is an additional link, so the host is not starting
 		return
 	}
 	now := time.Now()

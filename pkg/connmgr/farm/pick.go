@@ -9,17 +9,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Pick waits until the job may go to a host or has to be done here.
+// Pick waits until the job may go to a host or has to run locally. The error is that of ctx's end.
 func (f *Farm) Pick(ctx context.Context, r *Request) (Grant, error) {
 	f.mu.Lock()
-	// Those that came earlier go first; what none of them can use may serve r.
+	// Earlier jobs go first; r may get a host that none of them can use.
 	f.queue.waiting = append(f.queue.waiting, r)
 	if r.Races {
 		f.racing[r.ID] = r
 	}
 	f.hereLocked(time.Now())
 	f.dispatchLocked()
-	if len(f.queue.waiting) > 0 { // else it was counted while it was prepared
+	if len(f.queue.waiting) > 0 { // otherwise it is counted already, as one being prepared
 		f.demandsLocked(time.Now())
 	}
 	f.mu.Unlock()
@@ -41,9 +41,9 @@ func (f *Farm) Pick(ctx context.Context, r *Request) (Grant, error) {
 	return Grant{}, context.Cause(ctx)
 }
 
-// Early asks for the scheduler's word on a job that is not made yet, which takes no credit.
-// Where all hosts that it could go to are not there, it waits as long for one as the
-// scheduler does; it calls waits first. An error is ctx's end.
+// Early asks for the scheduler's decision on a job that is not made yet. It takes no credit. If none of the
+// hosts that the job could go to is connected, it calls waits, then waits for one as long as the scheduler
+// does. The error is that of ctx's end.
 func (f *Farm) Early(ctx context.Context, r *Request, waits func()) (Grant, error) {
 	r.early = true
 	f.mu.Lock()
@@ -57,11 +57,11 @@ func (f *Farm) Early(ctx context.Context, r *Request, waits func()) (Grant, erro
 	return f.Pick(ctx, r)
 }
 
-// Trees reports whether a job of list is to be made for a private tree. Where it has to
-// wait for hosts it calls waits first. An error is ctx's end.
+// Trees reports whether a job of list is to be made for a private tree. If it has to wait for hosts, it calls
+// waits first. The error is that of ctx's end.
 func (f *Farm) Trees(ctx context.Context, list []scheduler.Host, id unit.ToolchainID, waits func()) (bool, error) {
 	f.mu.Lock()
-	if tree, until := f.sched.Trees(time.Now(), list, id); until.IsZero() { // as a rule
+	if tree, until := f.sched.Trees(time.Now(), list, id); until.IsZero() { // the usual case
 		f.mu.Unlock()
 		return tree, nil
 	}
@@ -86,7 +86,7 @@ func (f *Farm) Trees(ctx context.Context, list []scheduler.Host, id unit.Toolcha
 	return false, context.Cause(ctx)
 }
 
-// Leave says that r Races no more; a second host that was on offer is not wanted any more.
+// Leave ends the race of r: a second host that is on offer is no longer wanted.
 func (f *Farm) Leave(r *Request) {
 	f.mu.Lock()
 	delete(f.racing, r.ID)

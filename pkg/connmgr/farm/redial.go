@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// A host that no job has asked for during wantedFor is dialled less often: once
-// in unwantedPause, until a job asks again.
+// A host that no job has asked for during wantedFor is dialled less often, once per unwantedPause, until a
+// job asks for it again.
 const (
 	wantedFor     = 2 * time.Minute
 	unwantedPause = 15 * time.Second
 
-	// ForgetAfter is when a host that is down and that no job names any more is
-	// dropped: lists change, and each host has a goroutine.
+	// ForgetAfter is how long a host that is down is kept without a job that names it: lists change, and each
+	// host has a goroutine.
 	ForgetAfter = time.Hour
 )
 
-// wantLocked notes that a job may need the host. eager: see Want.
+// wantLocked records that a job may need the host. For eager, see Want.
 func (h *Host) wantLocked(now time.Time, eager *time.Duration) {
 	slow := now.Sub(h.lastWant) > wantedFor && now.After(h.retry)
 	h.lastWant = now
@@ -25,7 +25,7 @@ func (h *Host) wantLocked(now time.Time, eager *time.Duration) {
 	}
 }
 
-// redialLocked has the hosts dialled that the scheduler has made due.
+// redialLocked makes the hosts dial that the scheduler says are due.
 func (f *Farm) redialLocked(now time.Time) {
 	due, _ := f.sched.Due(now)
 	for _, addr := range due {
@@ -43,12 +43,12 @@ func (h *Host) kickLocked() {
 	}
 }
 
-// startPause is between two attempts to connect a host that is starting.
+// startPause is the pause between two attempts to connect to a host that is starting.
 const startPause = 100 * time.Millisecond
 
-// startsLocked reports whether a host may yet come up of which an attempt has failed: something
-// takes connections there and says nothing, for less than the patience of jobs that wait
-// for that. Such a host is not lost, and there is no back-off.
+// startsLocked reports whether a host may still come up after an attempt has failed with err: it accepts
+// connections but sends nothing, and has done so for less than the patience of waiting jobs. Such a host does
+// not count as lost, and there is no back-off.
 func (h *Host) startsLocked(err error) bool {
 	now := time.Now()
 	if h.state != Starting || !errors.Is(err, errSilent) || now.Sub(h.answered) >= h.f.pace.Patience {
@@ -58,6 +58,5 @@ func (h *Host) startsLocked(err error) bool {
 	return true
 }
 
-// errSilent ends an attempt to connect in which something took the connection and said
-// nothing in time.
+// errSilent ends an attempt to connect in which the connection was accepted but no message came in time.
 var errSilent = errors.New("takes connections and does not answer")

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// resolveTime bounds a look-up that is made only to see whether names can be resolved.
+// resolveTime bounds a look-up that only finds out whether names can be resolved.
 const resolveTime = time.Second
 
-// dialAddr returns where to dial h: at its name, or, when the resolver is in trouble, at
-// the address where it was reached last. A name that is known not to exist, and one
-// that was never reached, is the dialler's to judge.
+// dialAddr returns where to dial h: its name or, if the resolver has trouble, the address where it was last
+// reached. A name that is known not to exist, or that was never reached, is returned as it is, for the
+// dialler to judge.
 func (h *Host) dialAddr(ctx context.Context) string {
 	name, port, err := net.SplitHostPort(h.Addr)
 	if err != nil || !h.reached.IsValid() {
@@ -26,7 +26,7 @@ func (h *Host) dialAddr(ctx context.Context) string {
 	defer cancel()
 	r := h.f.o.Resolver
 	if r == nil {
-		r = &net.Resolver{PreferGo: true} // which obeys its context
+		r = &net.Resolver{PreferGo: true} // the pure Go resolver obeys its context
 	}
 	var no *net.DNSError
 	if _, err = r.LookupNetIP(ctx, "ip", name); errors.As(err, &no) && !no.IsNotFound {
@@ -35,7 +35,7 @@ func (h *Host) dialAddr(ctx context.Context) string {
 	return h.Addr
 }
 
-// reachedAt notes where a Dial came to.
+// reachedAt records the address that a Dial has reached.
 func (h *Host) reachedAt(remote net.Addr) {
 	if a, ok := remote.(*net.TCPAddr); ok {
 		h.reached = a.AddrPort().Addr().Unmap()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A host is dialled where it was reached last while names cannot be resolved.
+// While names cannot be resolved, a host is dialled where it was last reached.
 func TestNamesThatCannotBeResolved(t *testing.T) {
 	for _, c := range []struct {
 		what, addr, want string

@@ -7,12 +7,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// ruleOf returns a line for a person about why the scheduler decided d of j: which rule made it
-// take the first of list and not another one that looks as good. list is Consider's.
+// ruleOf returns a line for the user about why the scheduler made the decision d about j: which rule made it
+// take the first of list and not another one that looks as good. list is that of Consider.
 func ruleOf(list []scheduler.Considered, d *scheduler.Decision, j *scheduler.Job) string {
 	placed := d.Verdict == scheduler.Run || d.Verdict == scheduler.Local && d.Share
 	if !placed || len(list) == 0 {
-		return "" // d has words of its own
+		return "" // d explains itself
 	}
 	chosen, others := list[0], list[1:]
 	free := func(x scheduler.Considered) bool { return x.Finish > 0 && x.Why == "" }

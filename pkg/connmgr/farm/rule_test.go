@@ -9,7 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// TestRuleIsTold: a choice that the estimates alone do not explain says which rule made it.
+// TestRuleIsTold: if the estimates alone do not explain a choice, a line says which rule made it.
 func TestRuleIsTold(t *testing.T) {
 	const ms = time.Millisecond
 	here := func(d time.Duration) scheduler.Considered {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// run keeps h connected until ctx ends, or nobody has wanted it for long.
+// run keeps h connected until ctx ends, or no job has wanted it for long.
 func (h *Host) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		h.f.mu.Lock()
@@ -18,7 +18,7 @@ func (h *Host) run(ctx context.Context) {
 		}
 		h.state = Connecting
 		select {
-		case <-h.kick: // this is it
+		case <-h.kick: // this dial is what it asked for
 		default:
 		}
 		h.f.sched.Connecting(time.Now(), h.Addr)
@@ -63,11 +63,10 @@ func (h *Host) pause(ctx context.Context) {
 	}
 }
 
-// serve lends l to the jobs, and further links as they are needed, until none is
-// left.
+// serve makes l available to jobs, and additional links as they are needed, until none is left.
 func (h *Host) serve(ctx context.Context, l *conn) {
 	f := h.f
-	dialing, cancel := context.WithCancel(ctx) // without a link, run dials
+	dialing, cancel := context.WithCancel(ctx) // once no link is left, run dials instead
 	defer cancel()
 	var all sync.WaitGroup
 	ended := make(chan struct{}, 1+f.o.LinksMax)
@@ -95,7 +94,7 @@ func (h *Host) serve(ctx context.Context, l *conn) {
 	all.Wait()
 }
 
-// carry lends l to the jobs until it ends.
+// carry makes l available to jobs until it ends.
 func (h *Host) carry(ctx context.Context, l *conn) {
 	f := h.f
 	f.mu.Lock()
@@ -114,7 +113,7 @@ func (h *Host) carry(ctx context.Context, l *conn) {
 	l.Run(ctx)
 }
 
-// extend dials one more link and lends it.
+// extend dials an additional link and makes it available to jobs.
 func (h *Host) extend(ctx, dialing context.Context) {
 	f := h.f
 	l, err := h.dial(dialing)

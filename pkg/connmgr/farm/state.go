@@ -1,7 +1,7 @@
 package farm
 
-// State is where a host's connection stands. The scheduler is told of each change, in the
-// same hold of the farm's lock.
+// State is the state of a host's connection. The scheduler is told of each change without releasing the
+// farm's lock in between.
 //
 //	Connecting ─▶ Starting ─▶ Up ─▶ Draining
 //	    │            │        │        │
@@ -9,30 +9,29 @@ package farm
 type State uint8
 
 const (
-	// Connecting is a host that is being dialled, or waits for its turn to be, and of which
-	// nothing has been heard in this attempt. Every host begins so. The first attempt may
-	// take as long as the scheduler's grace: jobs wait so long for it.
+	// Connecting is the state of a host that is being dialled, or waits for its turn, and has not accepted the
+	// connection yet. Every host begins like this. Jobs wait for the first attempt for the scheduler's grace.
 	Connecting State = iota
 
-	// Starting is a host on which something has taken the connection and has not said yet
-	// what it can do: a daemon that finds out what compilers it has, or one that hangs. Where
-	// an attempt ends like this there is no back-off: the next one follows after startPause,
-	// until that has gone on for as long as the patience of jobs is. Then the host is down.
+	// Starting is the state of a host that has accepted the connection but not sent what it can do: a daemon
+	// that is still identifying its compilers, or one that hangs. If an attempt ends in this state, there is
+	// no back-off: the next one follows after startPause. Once that has gone on for the patience of jobs, the
+	// host is down.
 	Starting
 
-	// Up is a host with at least one connection whose daemon has said what it can do. It takes
-	// jobs as far as there are credits, and gets further connections when it has much to do.
-	// It stays up for as long as one of them lives.
+	// Up is the state of a host with at least one connection whose daemon has said what it can do. It takes
+	// jobs as far as there are credits, and gets more connections when it has much to do. It stays up as long
+	// as one of them lives.
 	Up
 
-	// Draining is a host whose daemon wants no new jobs. Its credits have gone back; what runs
-	// there goes on. The state ends with the connections, when the daemon does. Hosts that are drained by
-	// hand on this side are not in this state: they stay up, and the scheduler passes them over.
+	// Draining is the state of a host whose daemon wants no new jobs. Its credits were returned; what runs
+	// there goes on. The state ends with the connections, when the daemon ends. A host that was drained by
+	// hand on this side is not in this state: it stays up, and the scheduler passes it over.
 	Draining
 
-	// Down is a host whose last attempt failed, or whose last connection was lost. Its
-	// goroutine pauses as long as the scheduler says, or until a job that does not want to wait ends
-	// the pause, and then connects again.
+	// Down is the state of a host whose last attempt failed, or whose last connection was lost. Its goroutine
+	// pauses as long as the scheduler says, or until a job that does not want to wait ends the pause, and
+	// then connects again.
 	Down
 
 	numStates
@@ -42,5 +41,5 @@ var stateWords = [numStates]string{"connecting", "starting", "up", "draining", "
 
 func (s State) String() string { return stateWords[s] }
 
-// States returns the words of all of them; the slice is not changed.
+// States returns the words for all states. The caller must not change the slice.
 func States() []string { return stateWords[:] }

@@ -13,14 +13,13 @@ import (
 // Snapshot is the state of a farm at one moment.
 type Snapshot struct {
 	Hosts     []report.HostStatus // by address
-	Drained   []string            // by hand, by address
+	Drained   []string            // addresses of hosts drained by hand, sorted
 	Waiting   int                 // jobs that wait for a credit
 	Preparing int                 // jobs that wrappers are making
 	Here      int                 // jobs that were placed on this machine
 }
 
-// Snapshot returns the state of all hosts, and of those that are named and that no job has
-// asked for yet.
+// Snapshot returns the state of all hosts, including those in named that no job has asked for yet.
 func (f *Farm) Snapshot(named []scheduler.Host) Snapshot {
 	s := Snapshot{Hosts: []report.HostStatus{}}
 	f.mu.Lock()
@@ -62,8 +61,7 @@ func (f *Farm) Status(list []scheduler.Host) []report.HostStatus {
 	return out
 }
 
-// Places counts those of a list's hosts. One that gets no jobs gives none
-// (HostStatus.Usable).
+// Places counts the places on the hosts of a list. A host that gets no jobs counts none (HostStatus.Usable).
 func (f *Farm) Places(list []scheduler.Host) (p report.Places) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +89,7 @@ func (f *Farm) Places(list []scheduler.Host) (p report.Places) {
 	return p
 }
 
-// Totals returns what came of all hosts' jobs, by address.
+// Totals returns the totals of each host's jobs, by address.
 func (f *Farm) Totals() (list []report.HostStats) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +105,7 @@ func (f *Farm) unusedLocked(addr string) report.HostStatus {
 	return report.HostStatus{Addr: addr, State: report.StateUnused, Drained: f.drains.on[addr]}
 }
 
-// knownLocked returns what the scheduler knows of the hosts, by address.
+// knownLocked returns what the scheduler knows about the hosts, by address.
 func (f *Farm) knownLocked() map[string]scheduler.Status {
 	list := f.sched.Snapshot(time.Now())
 	known := make(map[string]scheduler.Status, len(list))
@@ -117,7 +115,7 @@ func (f *Farm) knownLocked() map[string]scheduler.Status {
 	return known
 }
 
-// statusLocked returns h's state; known is knownLocked's.
+// statusLocked returns h's state. known is what knownLocked returns.
 func (h *Host) statusLocked(known map[string]scheduler.Status) report.HostStatus {
 	s := report.HostStatus{Addr: h.Addr, State: h.state.String(),
 		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out.Load(), In: h.jobs.in.Load(), Drained: h.f.drains.on[h.Addr]}

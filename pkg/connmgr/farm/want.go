@@ -6,8 +6,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Want starts the connections that a job of list may need. eager, when set,
-// is how long after a loss the job wants a host dialled again at the latest.
+// Want starts the connections that a job of list may need. eager, if not nil, is how soon after a loss the
+// job wants a host dialled again.
 func (f *Farm) Want(list []scheduler.Host, eager *time.Duration) {
 	now := time.Now()
 	f.mu.Lock()
@@ -19,7 +19,7 @@ func (f *Farm) Want(list []scheduler.Host, eager *time.Duration) {
 	f.refreshViewsLocked(now, list)
 }
 
-// hostLocked returns the host of an address, which gets its goroutine with the first job.
+// hostLocked returns the host at an address, and starts its goroutine if it is new.
 func (f *Farm) hostLocked(addr string) *Host {
 	h := f.hosts[addr]
 	if h == nil {
@@ -30,11 +30,11 @@ func (f *Farm) hostLocked(addr string) *Host {
 	return h
 }
 
-// ViewFresh is how old a view of a host's load may be when one is about to be chosen.
+// ViewFresh is how old the view of a host's load may be when a host is about to be chosen.
 const ViewFresh = 500 * time.Millisecond
 
-// refreshViewsLocked has the views of a list's hosts renewed where that helps to
-// choose: what is asked now is there when the preprocessor has ended.
+// refreshViewsLocked refreshes the views of a list's hosts if that helps to choose. What is requested now has
+// arrived by the time that the preprocessor has ended.
 func (f *Farm) refreshViewsLocked(now time.Time, list []scheduler.Host) {
 	if len(list) < 2 {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// tryLocked asks the scheduler once.
+// tryLocked asks the scheduler about r once. It reports whether there is a decision.
 func (f *Farm) tryLocked(now time.Time, r *Request) (Grant, bool) {
 	d := f.chooseLocked(now, &r.Job)
 	switch d.Verdict {
@@ -18,7 +18,7 @@ func (f *Farm) tryLocked(now time.Time, r *Request) (Grant, bool) {
 		}
 		return Grant{Req: r, Decision: d}, true
 	case scheduler.Run:
-		if r.early { // the credit would lie idle while the preprocessor runs
+		if r.early { // a credit would be unused while the preprocessor runs
 			f.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})
 			f.hosts[d.Host].creditsLocked()
 			return Grant{Req: r, Decision: d}, true
@@ -37,7 +37,7 @@ func (f *Farm) tryLocked(now time.Time, r *Request) (Grant, bool) {
 	return Grant{Decision: d}, false
 }
 
-// grantLocked takes the credit that the scheduler has chosen for r.
+// grantLocked takes a credit of the host that the scheduler has chosen for r.
 func (f *Farm) grantLocked(now time.Time, r *Request, addr string) Grant {
 	h := f.hosts[addr]
 	l := h.bestLocked()
