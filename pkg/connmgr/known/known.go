@@ -1,8 +1,8 @@
-// Package known makes jobs of commands whose inputs the manager knows (package inputs): no compiler
-// runs on this machine then. What it cannot know for certain the compiler is asked by the wrapper,
-// which makes the job then; the answer is kept.
+// Package known makes jobs from commands whose inputs the manager knows (package inputs), so that no compiler
+// runs on this machine. If the inputs are not certain, the wrapper asks the compiler and makes the job; the
+// answer is kept.
 //
-// It knows a command by its lease, and neither hosts nor what becomes of the job.
+// The package knows a command from its lease. It knows nothing of hosts, or of what becomes of the job.
 package known
 
 import (
@@ -25,62 +25,63 @@ import (
 // Job is a compile whose inputs are known.
 type Job struct {
 	Set  *inputs.Set
-	Body *job.Body // with all files of the set, for those who judge its result
-	// Source is the source's content, so that a second host compiles what the first one was
-	// to compile, whatever has become of the file; nil where it is long.
+	Body *job.Body // with all files of the set, to check the result against
+	// Source is the source's content, so that a second host compiles the same as the first one, even if the
+	// file has changed meanwhile. It is nil if the source is longer than maxKept.
 	Source []byte
 }
 
-// maxFile bounds a file of a job whose inputs are known, in bytes: larger ones are read and
-// sent by way of a slot, which keeps no copy.
+// maxFile is the size of the largest file, in bytes, of a job whose inputs are known. Jobs with larger files
+// use a slot, which keeps no copy.
 const maxFile = 8 << 20
 
-// maxKept bounds a source that is kept for a second host, in bytes.
+// maxKept is the size of the largest source, in bytes, that is kept for a second host.
 const maxKept = 1 << 20
 
-// Words for why the inputs of a compile are not known, beside those of an inputs.Doubt.
+// Reasons why the inputs of a compile are not known, in addition to those of an inputs.Doubt.
 const (
 	unknownAsked   = "asked"   // the wrapper has asked for the list (RDISTCC_INPUTS)
 	unknownUser    = "user"    // the wrapper is another user's
 	unknownView    = "view"    // the wrapper sees another file system
 	unknownSize    = "size"    // together the files are too big
-	unknownCommand = "command" // words that change what is read in a way that is not known
+	unknownCommand = "command" // the command itself: a word, or a file of it, rules it out
 )
 
-// Words returns all of them, and those of Doubts.
+// Words returns all these reasons, including those of inputs.Doubts.
 func Words() []string {
 	return append(inputs.Doubts(), unknownAsked, unknownUser, unknownView, unknownCommand) // unknownSize is a Doubt's
 }
 
-// Changed is why a job is not made of which a file changed meanwhile.
+// Changed is the reason why a job is not made if one of its files has changed meanwhile.
 const Changed = reason.NotReproducible + inputs.DoubtChanged
 
-// Table is what is known of files and of what commands read. It is safe for concurrent use.
+// Table holds what is known about files and about what commands read. It is safe for concurrent use.
 type Table struct {
 	inputs *inputs.Table
-	most   uint64 // bytes of a job
+	most   uint64 // largest job, in bytes
 	log    *slog.Logger
 }
 
-// New returns a table that knows nothing yet. slot is how many bytes a job may have that is written to a host.
+// New returns an empty table. slot is the size of the largest job, in bytes, that is written to a host.
 func New(slot int64, log *slog.Logger) *Table {
 	return &Table{inputs: inputs.New(inputs.Options{MaxFile: min(slot, maxFile)}), most: uint64(slot) / 2, log: log}
 }
 
-// Files returns of how many files it is known what they hold and name.
+// Files returns the number of files whose contents and include directives are known.
 func (t *Table) Files() int { return t.inputs.Stats().Files }
 
-// Command is what a job is to be made of.
+// Command is what a job is made from.
 type Command struct {
 	Lease    *ipc.Lease
 	Compiler *compilers.Compiler
-	Native   recipes.Native // of the compiler, for the command's words
+	Native   recipes.Native // what the command's "native" words stand for
 	Foreign  bool           // the wrapper is another user's
-	Fast     bool           // what a host's compiler prints stands
+	Fast     bool           // what a host's compiler prints is accepted
 }
 
-// Know finds out what a command reads, and makes the job. why says why that is not known: then the
-// wrapper lists it, and where the list answers a question that is asked.
+// Know finds out what a command reads, and makes the job. If that is not known, why is the reason, and the
+// wrapper has to list the files. asked is the query that such a list would answer, or nil; the caller passes
+// it to Learn.
 func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 	l, native := c.Lease, c.Native
 	cmd := l.Command
@@ -147,7 +148,7 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		k.Body.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
 	}
 	if _, what := compile.Unasked(driver.Family, k.Body); what != "" {
-		return nil, nil, unknownCommand // the wrapper has the words for it
+		return nil, nil, unknownCommand // the wrapper reports what is wrong with the command
 	}
 	if set.Files[0].Len <= maxKept {
 		var err error
@@ -158,8 +159,8 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 	return k, nil, ""
 }
 
-// resolve asks for the inputs of q. Where the compiler's own directories for headers have
-// changed it asks the compiler for them anew.
+// resolve returns the inputs of q, or why they are not known. If the compiler's own header directories have
+// changed, it asks the compiler for them again.
 func (t *Table) resolve(c *compilers.Compiler, q *inputs.Query, language string, words []string) (*inputs.Set, string) {
 	for again := false; ; again = true {
 		own := c.Search(language, words, true)
@@ -181,8 +182,8 @@ func (t *Table) resolve(c *compilers.Compiler, q *inputs.Query, language string,
 	}
 }
 
-// Learn keeps what the compiler has said that the job reads, which is in its body, and reports
-// whether that answers what Know has asked, if it has.
+// Learn keeps the compiler's list of what a job reads, which is in the job's body. It reports whether that
+// answers asked, the query that Know has returned, which may be nil.
 func (t *Table) Learn(asked *inputs.Query, f *ipc.Submit, body *job.Body) bool {
 	if asked == nil || !f.Tree || slices.Contains(f.Absent, "") { // ipc.TooMany
 		return false
@@ -195,8 +196,7 @@ func (t *Table) Learn(asked *inputs.Query, f *ipc.Submit, body *job.Body) bool {
 	return true
 }
 
-// outputDirs reports whether the directories of all outputs exist: where a host compiles
-// they do.
+// outputDirs reports whether the directories of all outputs exist. On a host they always do.
 func outputDirs(outputs []unit.Output, cwd string) bool {
 	last := ""
 	for i := range outputs {
@@ -215,5 +215,5 @@ func outputDirs(outputs []unit.Output, cwd string) bool {
 	return true
 }
 
-// sees reports whether this process sees what a wrapper does in its working directory.
+// sees reports whether this process has the same view of the file system as a wrapper in its working directory.
 func sees(v ipc.View, cwd string) bool { return v.Mounts != 0 && v.CwdIno != 0 && v == ipc.Look(cwd) }
