@@ -1,6 +1,6 @@
-// Package lists is the host lists of one connection manager: its own, those that wrappers bring, and
-// what the sources of each have found. A list that stays the same stays one array, by which the
-// scheduler knows it.
+// Package lists holds the host lists of one connection manager: its own, those that wrappers bring, and what
+// the sources of each have found. A list that does not change keeps its array, by which the scheduler
+// recognizes it.
 package lists
 
 import (
@@ -14,28 +14,26 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// HostList is the manager's own host list, as it was written, and where it came from.
+// HostList is the manager's own host list as it was written, and where it came from.
 type HostList struct {
 	List  hostlist.List
 	Where string // a file or flag, or empty without any
-	// Distcc says that it stands in a file of distcc's, which is for those that have
-	// nothing better.
+	// Distcc says that it comes from a file of distcc's, which counts only if there is nothing better.
 	Distcc bool
 	Err    error // why the list cannot be used
-	// Stale says why List is still what the file had before: what it has now cannot be
-	// used.
+	// Stale says why List is still what the file had before: its current content cannot be used.
 	Stale error
 }
 
-// List is a host list in the form that jobs need; it is never changed.
+// List is a host list in the form that jobs need. It never changes.
 type List struct {
 	hostlist.List
 	Err   error
-	Sched []scheduler.Host // what may be used
+	Sched []scheduler.Host // hosts that may be used
 
-	Compress map[string]hostlist.Compression // by address, where it asks for one
+	Compress map[string]hostlist.Compression // by address, for hosts for which it sets one
 
-	// With what its sources found, for a list that has some; guarded by Lists.mu.
+	// found is the list with the hosts that its sources have found, if it has sources; guarded by Lists.mu.
 	found *List
 	stamp uint64
 }
@@ -56,7 +54,7 @@ func parsed(l hostlist.List, err error) *List {
 // Empty reports whether no host of the list may be used.
 func (p *List) Empty() bool { return len(p.Sched) == 0 }
 
-// WhyEmpty returns one line for a person about a list without hosts.
+// WhyEmpty returns a line for the user about a list without hosts.
 func (p *List) WhyEmpty() string {
 	for i := range p.Sources {
 		if s := &p.Sources[i]; !s.Down {
@@ -66,29 +64,30 @@ func (p *List) WhyEmpty() string {
 	return "no hosts are configured; set RDISTCC_HOSTS"
 }
 
-// Preprocessors returns how many may run at a time for a job of this list; usual is how many do
-// where the list does not say.
+// Preprocessors returns how many preprocessors may run at a time for a job of this list. usual is the number
+// if the list does not say.
 func (p *List) Preprocessors(usual int) int { return cmp.Or(max(p.LocalCPP, 0), usual) }
 
-// LocalJobs returns how many commands may run here at a time for a job of this list; usual as above.
+// LocalJobs returns how many local commands may run at a time for a job of this list. usual is the number if
+// the list does not say.
 func (p *List) LocalJobs(usual int) int { return cmp.Or(max(p.Local, 0), usual) }
 
-// maxLists bounds the cache; builds bring one or two.
+// maxLists bounds the cache. Builds bring one or two lists.
 const maxLists = 64
 
 // Options say where lists come from.
 type Options struct {
-	// Own is the manager's own list, for jobs that bring none; it is asked for each job.
+	// Own returns the manager's own list, for jobs that bring none. It is called for each job.
 	Own func() HostList
-	// Find adds the hosts that a list's sources stand for; nil: none. stamp grows with each change
-	// of any source.
+	// Find returns a list with the hosts added that its sources stand for; nil: none are added. stamp grows
+	// with each change of any source.
 	Find func(hostlist.List) (list hostlist.List, stamp uint64)
-	// AnyUser: wrappers of several users bring lists.
+	// AnyUser says that wrappers of several users bring lists.
 	AnyUser bool
 }
 
-// Lists keeps the manager's own list and the parsed ones of wrappers'
-// environments: the scheduler knows a list by its array. It is safe for concurrent use.
+// Lists caches the manager's own list and the parsed lists from wrappers' environments, because the scheduler
+// recognizes a list by its array. It is safe for concurrent use.
 type Lists struct {
 	o Options
 
@@ -97,10 +96,10 @@ type Lists struct {
 	parsed map[string]*List
 }
 
-// New returns a cache that is empty yet.
+// New returns an empty cache.
 func New(o Options) *Lists { return &Lists{o: o} }
 
-// ownLocked returns the manager's own list, parsed anew when it is another one.
+// ownLocked returns the manager's own list, prepared again if it has changed.
 func (c *Lists) ownLocked(l HostList) *List {
 	if p := c.own; p != nil && l.Err == nil && p.Err == nil && sameList(&p.List, &l.List) {
 		return p
@@ -109,15 +108,15 @@ func (c *Lists) ownLocked(l HostList) *List {
 	return c.own
 }
 
-// sameList reports whether a and b are one list: a change makes another array.
+// sameList reports whether a and b are the same list: a change makes a new array.
 func sameList(a, b *hostlist.List) bool {
 	return len(a.Hosts) == len(b.Hosts) && (len(a.Hosts) == 0 || &a.Hosts[0] == &b.Hosts[0]) &&
 		len(a.Sources) == len(b.Sources) && (len(a.Sources) == 0 || &a.Sources[0] == &b.Sources[0]) &&
 		a.Share == b.Share && a.Local == b.Local && a.LocalCPP == b.LocalCPP && a.Randomize == b.Randomize
 }
 
-// Of returns the list for a job whose environment has text, with all hosts that are
-// known now. The first job that names a source of hosts may wait for it, a second.
+// Of returns the list for a job whose environment has text, with all hosts that are known now. The first job
+// that names a source of hosts may wait a second for it.
 func (c *Lists) Of(text string) *List {
 	raw := c.written(text)
 	if raw.Err != nil || len(raw.Sources) == 0 || c.o.Find == nil {
@@ -129,7 +128,7 @@ func (c *Lists) Of(text string) *List {
 	switch {
 	case raw.found == nil || stamp > raw.stamp && !slices.Equal(list.Hosts, raw.found.Hosts):
 		raw.found, raw.stamp = parsed(list, nil), stamp
-	case stamp > raw.stamp: // the same array, other words about it
+	case stamp > raw.stamp: // the same array, but other messages
 		same := *raw.found
 		same.Notes, same.Sources = list.Notes, list.Sources
 		raw.found, raw.stamp = &same, stamp
@@ -137,8 +136,7 @@ func (c *Lists) Of(text string) *List {
 	return raw.found
 }
 
-// Own returns the manager's own list, with the hosts that its sources have found so far: it
-// waits for nothing.
+// Own returns the manager's own list, with the hosts that its sources have found so far. It does not wait.
 func (c *Lists) Own() *List {
 	list := c.written("")
 	c.mu.Lock()
@@ -180,8 +178,8 @@ func (c *Lists) written(text string) *List {
 	return p
 }
 
-// noFiles refuses files in the list of any user's: what the manager may read and says
-// of it, that user may not.
+// noFiles refuses files in the list of another user: the manager may be able to read, and report on, files
+// that the user may not.
 func noFiles(l *hostlist.List) error {
 	for i := range l.Sources {
 		if s := &l.Sources[i]; s.Kind == hostlist.ByFile {

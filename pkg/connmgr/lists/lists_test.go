@@ -8,8 +8,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// A list with sources is one array as long as it has the same hosts: the scheduler
-// knows it by that.
+// A list with sources keeps its array as long as it has the same hosts, because the scheduler recognizes it
+// by that.
 func TestListsWithSources(t *testing.T) {
 	var found []hostlist.Host
 	stamp := uint64(1)
@@ -29,7 +29,7 @@ func TestListsWithSources(t *testing.T) {
 	if len(first.Sched) != 1 {
 		t.Fatalf("hosts are %v, want build7", first.Sched)
 	}
-	stamp++ // something else has changed, and there are other words to say
+	stamp++ // something else has changed, and there are other messages
 	problem = "nobody answers"
 	second := m.Of(text)
 	if &second.Sched[0] != &first.Sched[0] || second.Sources[0].Problem != problem {
@@ -44,7 +44,7 @@ func TestListsWithSources(t *testing.T) {
 	if len(third.Sched) != 2 || third.Sched[1].Addr != "192.0.2.7:7000" || third.Sched[1].Slots != 2 {
 		t.Errorf("hosts are %v, want the one that was found too", third.Sched)
 	}
-	stamp = 1 // an answer that was on its way for long
+	stamp = 1 // an answer that took long to arrive
 	if got := m.Of(text); got != third {
 		t.Error("an old answer comes after a newer one")
 	}
@@ -76,8 +76,8 @@ func TestNoFilesForOtherUsers(t *testing.T) {
 	}
 }
 
-// TestListOfDistcc: $DISTCC_DIR/hosts comes behind what was written for rdistcc, and
-// before the other files of distcc's.
+// TestListOfDistcc: $DISTCC_DIR/hosts comes after what was written for rdistcc, and before distcc's other
+// files.
 func TestListOfDistcc(t *testing.T) {
 	own := HostList{}
 	m := New(Options{Own: func() HostList { return own }})
