@@ -78,8 +78,8 @@ type Options struct {
 	Preprocessors int                   // at a time (twice the cores)
 	LocalJobs     int                   // at a time (the cores)
 	MaxWrappers   int                   // connections at a time (1024)
-	// Dials is how many hosts that were never connected are dialled at a time, and as many again of those
-	// that were (512, but at most half of the descriptors).
+	// Dials is how many hosts that were never connected are dialled at a time, and as many again of those that
+	// were (512, but at most half of the descriptors).
 	Dials int
 
 	LocalShare    bool          // run jobs locally if that is sooner than on any host
