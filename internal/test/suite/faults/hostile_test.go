@@ -45,13 +45,15 @@ func (l liar) serve(t *testing.T, id unit.ToolchainID) string {
 		t.Fatal(err)
 	}
 	var (
-		mu   sync.Mutex
-		open []*peer
-		all  sync.WaitGroup
+		mu     sync.Mutex
+		open   []*peer
+		closed bool
+		all    sync.WaitGroup
 	)
 	t.Cleanup(func() {
 		_ = lis.Close()
 		mu.Lock()
+		closed = true
 		for _, p := range open {
 			p.qp.Abort()
 		}
@@ -76,7 +78,9 @@ func (l liar) serve(t *testing.T, id unit.ToolchainID) string {
 				continue
 			}
 			mu.Lock()
-			open = append(open, p)
+			if open = append(open, p); closed { // a manager that still runs has dialled in time
+				p.qp.Abort()
+			}
 			mu.Unlock()
 			all.Go(func() {
 				defer p.destroy()
