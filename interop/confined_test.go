@@ -273,10 +273,10 @@ func TestGroupsOfTheKernel(t *testing.T) {
 	g := confinedGuest(t)
 	dir := t.TempDir()
 	type tests struct{ pkg, run string }
-	all := []tests{{"tree", "^TestGroupsBoundCommands$"}, {"sandbox", "^(TestLimitsOfTheKernel|TestGroupsShareTheProcessor)$"}}
+	all := []tests{{"privatetree", "^TestGroupsBoundCommands$"}, {"sandbox", "^(TestLimitsOfTheKernel|TestGroupsShareTheProcessor)$"}}
 	for _, p := range all {
 		bin := filepath.Join(dir, p.pkg+".test")
-		cmd := exec.Command("go", "test", "-c", "-o", bin, "../pkg/"+p.pkg)
+		cmd := exec.Command("go", "test", "-c", "-o", bin, "../internal/"+p.pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -285,7 +285,7 @@ func TestGroupsOfTheKernel(t *testing.T) {
 		g.Run(t, "cp "+at+" "+confinedRoot+"/bin/ && rm "+at)
 		for _, user := range []int{confinedUser, 0}[:pick(2, 1)] {
 			t.Run(fmt.Sprintf("%s, user %d", p.pkg, user), func(t *testing.T) {
-				row(t, "cgroup v2, Landlock ABI 2", fmt.Sprintf("tests of pkg/%s, user %d: memory, tasks, processor, neighbours", p.pkg, user))
+				row(t, "cgroup v2, Landlock ABI 2", fmt.Sprintf("tests of internal/%s, user %d: memory, tasks, processor, neighbours", p.pkg, user))
 				group := fmt.Sprintf("test-%s-%d", p.pkg, user)
 				out, status := g.Exec(t, fmt.Sprintf("busybox unshare -m sh /share/confine.sh %s %d /bin/%s.test -test.v -test.timeout 4m -test.run '%s'; s=$?; find /sys/fs/cgroup/%[1]s -type d; rmdir /sys/fs/cgroup/%[1]s/daemon /sys/fs/cgroup/%[1]s; exit $s", group, user, p.pkg, p.run), 5*time.Minute)
 				if status != 0 || !strings.Contains(out, "--- PASS") || strings.Contains(out, "--- SKIP") {
