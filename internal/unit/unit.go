@@ -1,6 +1,6 @@
-// Package unit has the words for one compile of one translation unit: the files that it reads, the outputs that are to
-// come of it, and the names of contents and compilers. It is for packages that know compiles and nothing of how
-// they travel; package job puts these into messages.
+// Package unit has the types that describe the compile of one translation unit: the files that it reads, its
+// outputs, and the IDs of contents and toolchains. It serves packages that know compiles but not how they
+// travel; package job puts these types into messages.
 package unit
 
 import (
@@ -23,11 +23,11 @@ type Link struct {
 	Target string // absolute
 }
 
-// Output names a file to be brought back.
+// Output names a file that the compile writes and the host returns.
 type Output struct {
 	Kind     OutputKind
-	Name     string // path as the client's compiler would have used it
-	Optional bool   // the compiler may not write it
+	Name     string // path as the compiler on the build host would have used it
+	Optional bool   // the compiler does not always write it
 }
 
 // OutputKind is the kind of an output.
@@ -38,22 +38,22 @@ const (
 	OutputObject OutputKind = iota
 	OutputAssembly
 	OutputStackUsage
-	OutputSide       // any other file beside
-	OutputDependency // make's rules: a .d file
+	OutputSide       // any other file written beside the object
+	OutputDependency // a .d file with rules for make
 )
 
-// Known reports whether k is one of these.
+// Known reports whether k is one of the kinds above.
 func (k OutputKind) Known() bool { return k <= OutputDependency }
 
-// ContentID names a content by its SHA-256. The host recomputes it for everything that arrives.
+// ContentID names a content by its SHA-256. A host recomputes it for every content that it receives.
 type ContentID = [32]byte
 
 // ToolchainID is the first 16 bytes of a SHA-256 over a toolchain's content
 // (package toolchain).
 type ToolchainID [16]byte
 
-// IsSystemFile reports whether name is one of the system's headers, which hosts usually have themselves: a
-// job may name such a file without having sent it. Its name is absolute and has no dots to resolve.
+// IsSystemFile reports whether name is a system file: a clean absolute path below /usr/include or /usr/lib.
+// Hosts usually have these headers themselves, so a job may name such a file without sending it.
 func IsSystemFile(name string) bool {
 	return (strings.HasPrefix(name, "/usr/include/") || strings.HasPrefix(name, "/usr/lib/")) && path.Clean(name) == name
 }

@@ -20,8 +20,8 @@ var forbidding = map[string]func(o *Options, f *ipc.Lease){
 	"fallback.allow":      func(o *Options, _ *ipc.Lease) { o.NoFallback = true },
 }
 
-// TestPatienceIsOneRule: whatever says that a command may not be compiled here, it waits
-// a minute for a host, and no longer.
+// TestPatienceIsOneRule: a command that may not be compiled here waits a minute for a host and no longer,
+// whatever forbids it.
 func TestPatienceIsOneRule(t *testing.T) {
 	const addr = "10.0.0.1:7632"
 	for name, forbid := range forbidding {
@@ -48,7 +48,7 @@ func TestPatienceIsOneRule(t *testing.T) {
 	}
 }
 
-// TestFallbackMayBeAllowed: what a command says comes before the settings.
+// TestFallbackMayBeAllowed: what a command says about fallback overrides the settings.
 func TestFallbackMayBeAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.NoFallback = true })
@@ -64,8 +64,8 @@ func TestFallbackMayBeAllowed(t *testing.T) {
 	})
 }
 
-// TestRestartedDaemonHasTheNextJob: a host that was lost and serves again is tried again by
-// a job that has no other, at once, be it one that may run here.
+// TestRestartedDaemonHasTheNextJob: a job without another host tries a lost one again at once, even if the
+// job may run here. So a restarted daemon gets it.
 func TestRestartedDaemonHasTheNextJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Backoff, o.BackoffMax = time.Second, time.Hour })
@@ -78,9 +78,9 @@ func TestRestartedDaemonHasTheNextJob(t *testing.T) {
 			s.m.farm.Want(s.m.lists.Of(f.Hosts).Sched, nil)
 			synctest.Wait()
 			d.Stop()
-			time.Sleep(time.Duration(i) * time.Second) // of attempts in vain
+			time.Sleep(time.Duration(i) * time.Second) // in which attempts fail
 			d = daemontest.Start(t, s.far, d.Addr, nil)
-			time.Sleep(time.Second) // jobs ask no more often
+			time.Sleep(time.Second) // jobs trigger attempts no more often
 			lease := f
 			if i%2 == 1 {
 				lease = strict
@@ -96,7 +96,7 @@ func TestRestartedDaemonHasTheNextJob(t *testing.T) {
 	})
 }
 
-// TestNoBackoff: with a back-off of 0 that is so whenever the last attempt was.
+// TestNoBackoff: with a back-off of 0, a lost host is tried again at once, however recent the last attempt.
 func TestNoBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Backoff, o.BackoffMax = time.Hour, time.Hour })
@@ -115,7 +115,7 @@ func TestNoBackoff(t *testing.T) {
 	})
 }
 
-// TestJobsOfABuildAreNoStorm: jobs that come together have a lost host tried once.
+// TestJobsOfABuildAreNoStorm: jobs that come at the same time share one attempt to reach a lost host.
 func TestJobsOfABuildAreNoStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -149,8 +149,8 @@ func TestJobsOfABuildAreNoStorm(t *testing.T) {
 	})
 }
 
-// TestThirdHostIsTried: a job whose second host is lost under it goes to a third one that
-// is well, but not to all of a farm.
+// TestThirdHostIsTried: a job whose first two hosts are lost goes to a third one that works, but not to every
+// host of a farm.
 func TestThirdHostIsTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -185,14 +185,13 @@ func TestThirdHostIsTried(t *testing.T) {
 	})
 }
 
-// TestLostHostHasTheJobAgain: a job that may run here goes to a host once more that was
-// lost under it and serves again, where all others were lost too; one that brings a host
-// down each time does not go on.
+// TestLostHostHasTheJobAgain: if all hosts of a job that may run here were lost, the job goes once more to
+// one that serves again. A job that brings down each host is not sent on and on.
 func TestLostHostHasTheJobAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts []string
-		lives time.Duration // of a host with the job
-		sent  int           // of a job that brings every host down
+		lives time.Duration // how long a host with the job lives
+		sent  int           // how often a job that brings down every host is sent
 	}{
 		"alone":       {[]string{"10.0.0.1:7632"}, 0, 2},
 		"two":         {[]string{"10.0.0.1:7632", "10.0.0.2:7632"}, time.Second, mostLosses},
@@ -237,8 +236,8 @@ func TestLostHostHasTheJobAgain(t *testing.T) {
 	}
 }
 
-// TestStartingHostIsWaitedFor: a daemon that takes the connection and says what it can do
-// only later has the job of those that may not do it themselves.
+// TestStartingHostIsWaitedFor: a command that may not be compiled here waits for a daemon that has accepted
+// the connection and sends its Welcome later.
 func TestStartingHostIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)

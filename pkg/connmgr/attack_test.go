@@ -23,8 +23,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// TestAttackShmTruncate (shm-truncate): a wrapper can neither shrink nor grow what it
-// shares with the manager, nor change that; and the manager serves the next one.
+// TestAttackShmTruncate (shm-truncate): a wrapper can neither shrink nor grow the memory that it shares with
+// the manager, nor change its seals. The manager serves the next wrapper.
 func TestAttackShmTruncate(t *testing.T) {
 	r := newRig(t, nil)
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
@@ -33,7 +33,7 @@ func TestAttackShmTruncate(t *testing.T) {
 		t.FailNow()
 	}
 	for name, f := range map[string]*os.File{"source": w.source, "sink": w.sink} {
-		// Whoever has a descriptor can open the memory anew, for writing too.
+		// A process that has a descriptor can open the memory again, for writing too.
 		fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +51,7 @@ func TestAttackShmTruncate(t *testing.T) {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); !errors.Is(err, unix.EPERM) {
 			t.Errorf("%s: sealed further: %v, want EPERM", name, err)
 		}
-		// Holes are zeros to who reads them, and no signal.
+		// A hole is read as zeros and causes no signal.
 		if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, st.Size); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -65,9 +65,8 @@ func TestAttackShmTruncate(t *testing.T) {
 	r.remote(d.Addr, "int x;")
 }
 
-// TestAttackShmDoubleFetch (shm-double-fetch): what a wrapper changes in its slot while the
-// manager looks at it changes what is compiled at most: the job is copied once, before
-// it is checked.
+// TestAttackShmDoubleFetch (shm-double-fetch): a wrapper that changes its slot while the manager reads it
+// changes at most what is compiled: the job is copied once, before it is checked.
 func TestAttackShmDoubleFetch(t *testing.T) {
 	body := (&job.Body{Argv0: "cc", Args: []string{"-O2", "-c", "x.c"}, Language: "c", Name: "x.c", Cwd: "/src",
 		Outputs: []unit.Output{{Name: "x.o"}}, Files: []unit.File{{Name: "x.c", Len: 10}}}).Append(nil)
@@ -80,8 +79,7 @@ func TestAttackShmDoubleFetch(t *testing.T) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		t.Fatal(err)
 	}
-	// Two mappings, as of two processes: the race detector sees no race that the kernel
-	// lets happen.
+	// Two mappings, as in two processes, so that the race detector does not report the intended race.
 	theirs, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +116,7 @@ func TestAttackShmDoubleFetch(t *testing.T) {
 			continue
 		}
 		good++
-		// Once read nothing of it changes: what was checked is what is used.
+		// Once read, it does not change: what was checked is what is used.
 		before := string(b.Append(nil))
 		for range 3 {
 			if got := string(b.Append(nil)); got != before {
@@ -139,8 +137,8 @@ func TestAttackShmDoubleFetch(t *testing.T) {
 	}
 }
 
-// TestAttackShmForgedIndex (shm-forged-index): places and lengths that a wrapper names are
-// held against its slot: it is refused or loses its connection, and others go on.
+// TestAttackShmForgedIndex (shm-forged-index): offsets and lengths from a wrapper are checked against its
+// slot. If they are outside, the wrapper is refused or loses its connection, and others are not affected.
 func TestAttackShmForgedIndex(t *testing.T) {
 	r := newRig(t, nil)
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
@@ -189,8 +187,8 @@ func TestAttackShmForgedIndex(t *testing.T) {
 	r.remote(d.Addr, "int x;")
 }
 
-// TestAttackFdBomb (fd-bomb): descriptors that a wrapper sends along are nobody's: none
-// stays open in the manager.
+// TestAttackFdBomb (fd-bomb): descriptors that a wrapper sends are not received; none stays open in the
+// manager.
 func TestAttackFdBomb(t *testing.T) {
 	r := newRig(t, nil)
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
@@ -221,17 +219,17 @@ func TestAttackFdBomb(t *testing.T) {
 	}
 	before := opened()
 	frame := leaseOf(d.Addr).Append(nil)
-	sent := 0 // of all: an ordinary user may have RLIMIT_NOFILE of them in flight, and the kernel takes a moment to forget them
+	sent := 0 // in total: at most RLIMIT_NOFILE may be in flight, and the kernel collects them late
 	for range 20 {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.socket, Net: "unix"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Each byte of a frame brings 253 of them, up to what the kernel lets be in flight.
+		// Each byte of a frame brings 253 descriptors, up to what the kernel allows in flight.
 		for i := range frame[:20] {
 			if _, _, err := c.WriteMsgUnix(frame[i:i+1], rights, nil); err != nil {
 				if !errors.Is(err, syscall.ETOOMANYREFS) {
-					break // the manager has ended it
+					break // the manager has closed the connection
 				}
 				if _, err := c.Write(frame[i : i+1]); err != nil {
 					break
@@ -256,8 +254,8 @@ func TestAttackFdBomb(t *testing.T) {
 	r.remote(d.Addr, "int x;")
 }
 
-// forgotten waits until the kernel lets this user send a descriptor again: it collects those that
-// were in flight on a closed socket some time later.
+// forgotten waits until the kernel lets this user send a descriptor again. The kernel collects descriptors
+// that were in flight on a closed socket with a delay.
 func forgotten(t *testing.T, fd int) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -275,11 +273,12 @@ func forgotten(t *testing.T, fd int) {
 	})
 }
 
-// TestAttackUnixForeignUID (unix-foreign-uid): what a manager of the machine is told by
-// another user it does not run: compilers, assemblers and libraries are root's, or its
-// own user's, or it has nothing to do with them. That another user is refused by a user's
-// manager is TestOtherUsers, and who may be believed to be a manager, with directories
-// of others, TestTrusted and stranger.txtar.
+// TestAttackUnixForeignUID (unix-foreign-uid): a manager of the machine runs no program of another user. It
+// accepts from that user's wrapper only compilers, assemblers and libraries that belong to root or to its own
+// user.
+//
+// TestOtherUsers shows that a user's manager refuses other users. TestTrusted and stranger.txtar show which
+// managers a wrapper trusts, also in directories of other users.
 func TestAttackUnixForeignUID(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")
@@ -332,7 +331,7 @@ func TestAttackUnixForeignUID(t *testing.T) {
 			t.Errorf("%s, but of the manager's own user: %v", name, err)
 		}
 	}
-	// And with a process of that user.
+	// The same with a process of the other user.
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

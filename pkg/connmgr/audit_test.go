@@ -18,8 +18,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// auditFarm is a simulated manager that audits every job, and hosts of which the
-// first compiles as wrong says.
+// auditFarm starts a simulated manager that audits every job, and hosts, the first of which changes its
+// answers with wrong.
 func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *daemontest.Answer)) (s *simulated, hosts string, all []*daemontest.Daemon) {
 	t.Helper()
 	s = newSimulated(t, func(o *Options) {
@@ -46,7 +46,7 @@ func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *daemonte
 	return s, hosts, all
 }
 
-// audits runs n jobs, each with its audit, and gives the counts by result.
+// audits runs n jobs, each with its audit, and returns the counts by outcome.
 func (s *simulated) audits(hosts string, n int) map[string]int {
 	s.t.Helper()
 	for range n {
@@ -80,8 +80,8 @@ func (s *simulated) quarantined(addr string) bool {
 	return g.Decision.Reason == reason.Quarantine
 }
 
-// TestAuditFindsTheOddOne: a host that gives another object, message or status than
-// two others gets no jobs any more, and the log says so in one line.
+// TestAuditFindsTheOddOne: a host whose object, message or status differs from those of two others gets no
+// more jobs, and the log says so in one line.
 func TestAuditFindsTheOddOne(t *testing.T) {
 	for what, wrong := range map[string]func(a *daemontest.Answer){
 		"x.o":         func(a *daemontest.Answer) { a.Objects[0][3] ^= 0x10 },
@@ -117,13 +117,13 @@ func TestAuditFindsTheOddOne(t *testing.T) {
 	}
 }
 
-// TestAuditBlamesNobody: for what no host repeats, or what two hosts do differently
-// and nobody can judge.
+// TestAuditBlamesNobody: no host is blamed for results that no host reproduces, or that differ between two
+// hosts without a third to decide.
 func TestAuditBlamesNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts int
 		wrong func(a *daemontest.Answer)
-		all   bool // wrong everywhere
+		all   bool // all hosts are wrong
 		want  string
 	}{
 		"equal":            {3, nil, false, report.AuditSame},
@@ -154,8 +154,8 @@ func TestAuditBlamesNobody(t *testing.T) {
 	}
 }
 
-// TestAuditWaitsForNoHost: hosts that were lost, or were never there, are no reason to keep
-// a slot from builds, even if the job itself would have waited for one.
+// TestAuditWaitsForNoHost: an audit does not keep a slot to wait for hosts that were lost or never came up,
+// even if the job itself would have waited for one.
 func TestAuditWaitsForNoHost(t *testing.T) {
 	for name, forbid := range map[string]func(f *ipc.Lease){
 		"may run here":     func(*ipc.Lease) {},

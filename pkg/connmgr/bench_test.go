@@ -8,8 +8,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// BenchmarkWarmCompile is one command from its connection to Finish, with a host
-// that answers at once: wrapper, manager and host together, without processes.
+// BenchmarkWarmCompile measures one command from its connection to Finish, with a host that answers at once.
+// Wrapper, manager and host run in one process and start no others.
 func BenchmarkWarmCompile(b *testing.B) {
 	r := newRig(b, func(o *Options) { o.Log = slog.New(slog.DiscardHandler) })
 	d := daemontest.Start(b, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 10 })

@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// boards is a daemon whose load board shows what is stored.
+// boards is the memory of a load board and its guard.
 type boards struct {
 	mem  []byte
 	lock chan struct{} // holds one token: the region's guard
@@ -34,7 +34,7 @@ func (b *boards) set(x *job.Board) {
 	copy(b.mem, x.Append(nil))
 }
 
-// status is what the manager says of a host.
+// status returns what the manager says of a host.
 func (r *rig) status(addr string) report.HostStatus {
 	r.t.Helper()
 	for _, h := range r.m.Status().Hosts {
@@ -45,9 +45,8 @@ func (r *rig) status(addr string) report.HostStatus {
 	return report.HostStatus{}
 }
 
-// TestViews: while jobs want a host its board is read, so that the manager knows of
-// other managers' jobs; the daemon's program is not asked. A torn board changes
-// nothing; one that is none ends the connection.
+// TestViews: while jobs want a host, the manager reads its board and so learns of other managers' jobs,
+// without involving the daemon's program. A torn board changes nothing; an invalid one ends the connection.
 func TestViews(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = 20*time.Millisecond, 30*time.Second })
 	b := newBoards()
@@ -66,7 +65,7 @@ func TestViews(t *testing.T) {
 	if got := r.count("rdistcc_cm_board_reads_total", "ok"); got == 0 {
 		t.Error("no board was read")
 	}
-	// Reads are no sign of life: the daemon is asked as well.
+	// Reads are no sign of life, so heartbeats are sent too.
 	eventually(t, "heartbeats beside the Reads", func() bool { return beats.Load() > 1 })
 
 	b.Lock()
@@ -82,7 +81,7 @@ func TestViews(t *testing.T) {
 	eventually(t, "the end of a daemon that lies", func() bool { return r.status(d.Addr).State != "up" })
 }
 
-// badBoard has a right sum and a draining flag of 2.
+// badBoard returns a board with a correct checksum and an invalid draining flag of 2.
 func badBoard() []byte {
 	b := (&job.Board{Seq: 3}).Append(nil)
 	b[24] = 2
@@ -94,8 +93,8 @@ func badBoard() []byte {
 	return b
 }
 
-// TestViewIsRenewedForAChoice: a lease with two hosts has stale views read, one
-// with a single host does not, and never twice at a time.
+// TestViewIsRenewedForAChoice: for a lease with two hosts, the manager reads the boards of hosts with stale
+// views, but only one read at a time for each. It reads none for a lease with a single host.
 func TestViewIsRenewedForAChoice(t *testing.T) {
 	r := newRig(t, func(o *Options) {
 		o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour
@@ -114,14 +113,14 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 	age := func() { time.Sleep(farm.ViewFresh) }
 	reads := func() (n float64) { return r.count("rdistcc_cm_board_reads_total", "ok") }
 	age()
-	r.remote(all[0].Addr, "int x;") // alone: nothing to choose
+	r.remote(all[0].Addr, "int x;") // a single host: there is nothing to choose
 	if n := reads(); n != 0 {
 		t.Errorf("%v boards read for one host", n)
 	}
 	age()
 	r.remote(list, "int x;")
 	eventually(t, "two boards", func() bool { return reads() == 2 })
-	r.remote(list, "int x;") // the views are new
+	r.remote(list, "int x;") // the views are fresh
 	if n := reads(); n != 2 {
 		t.Errorf("%v boards read, want 2: the views were new", n)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 )
 
-// TestBuildThatIsNamed: a name goes before what the process belongs to.
+// TestBuildThatIsNamed: the name of a build takes precedence over the process.
 func TestBuildThatIsNamed(t *testing.T) {
 	of := func(uid uint32, name string) uint64 {
 		c := &client{m: new(Manager), uid: uid, pid: int32(os.Getpid()), lease: &ipc.Lease{Build: name}}

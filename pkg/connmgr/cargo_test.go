@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
-// TestResultThatChanged: what is not what the host says that it made never reaches
-// the wrapper; another host makes it.
+// TestResultThatChanged: a result that does not match its host's digest never reaches the wrapper; another
+// host compiles the job.
 func TestResultThatChanged(t *testing.T) {
 	for _, window := range []bool{false, true} {
 		t.Run(fmt.Sprintf("window=%t", window), func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestResultThatChanged(t *testing.T) {
 	}
 }
 
-// TestSourceThatChanged: a host that did not get what was sent says so, and another
-// one gets it.
+// TestSourceThatChanged: a host that received another source than was sent says so, and another host gets the
+// job.
 func TestSourceThatChanged(t *testing.T) {
 	r := newRig(t, nil)
 	bad := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
@@ -61,8 +61,8 @@ func TestSourceThatChanged(t *testing.T) {
 	r.idle()
 }
 
-// TestHostOptionsDecide: zstd and plain in a host list hold whatever the network is
-// like; the object is the same.
+// TestHostOptionsDecide: zstd and plain in a host list decide about packing, whatever the network is like.
+// The object is the same.
 func TestHostOptionsDecide(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Large, o.Source, o.Result = 64<<20, 16<<20, 16<<20 })
 	moved := make(chan *daemontest.Job, 1)
@@ -105,7 +105,7 @@ func TestHostOptionsDecide(t *testing.T) {
 	}
 }
 
-// TestNoiseIsNotPacked: what does not become smaller travels as it is.
+// TestNoiseIsNotPacked: a source that packing does not make smaller travels unpacked.
 func TestNoiseIsNotPacked(t *testing.T) {
 	r := newRig(t, nil)
 	packed := make(chan uint64, 1)
@@ -128,7 +128,7 @@ func TestNoiseIsNotPacked(t *testing.T) {
 	}
 }
 
-// TestSlowNetworkIsPackedFor: without an option the measured rate decides.
+// TestSlowNetworkIsPackedFor: without an option, the measured rate decides about packing.
 func TestSlowNetworkIsPackedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -157,7 +157,7 @@ func TestSlowNetworkIsPackedFor(t *testing.T) {
 	})
 }
 
-// TestPackedResultsThatLie: frames that are none, or that hold something else.
+// TestPackedResultsThatLie: packed results that are not valid frames, or that unpack to something else.
 func TestPackedResultsThatLie(t *testing.T) {
 	text := strings.Repeat("int x;", 20<<10)
 	for name, change := range map[string]func(r *job.Result){

@@ -25,8 +25,8 @@ func TestHowAHostConfines(t *testing.T) {
 	}
 }
 
-// TestHostThatCannotConfine: another host does what one refuses that has lost its sandbox, and
-// that is none of its failures.
+// TestHostThatCannotConfine: a job refused by a host that has lost its sandbox goes to another host, and does
+// not count as a failure of the first.
 func TestHostThatCannotConfine(t *testing.T) {
 	r := newRig(t, nil)
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {

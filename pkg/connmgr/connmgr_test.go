@@ -31,19 +31,18 @@ func TestCompileOnHost(t *testing.T) {
 	}
 }
 
-// TestWarmCompileMessages counts what a compile costs on a connection that is
-// there: one Write and one Send to each side, and no new connection. It holds
-// invariant 7: one network round trip.
+// TestWarmCompileMessages counts what a compile costs on an established connection: one Write and one Send in
+// each direction, and no new connection. This is invariant 7: one network round trip.
 func TestWarmCompileMessages(t *testing.T) {
 	r := newRig(t, func(o *Options) {
 		o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour
-		o.DemandPause = time.Hour // a build's jobs are counted now and then, not here
+		o.DemandPause = time.Hour // no Demand messages, which are sent from time to time
 	})
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	r.remote(d.Addr, "int warm;")
 	r.idle()
 	qp := r.link(d.Addr).QP()
-	// The Acks of what the daemon said first may still be on their way out.
+	// The Acks of the daemon's first messages may still be under way.
 	before := qp.Stats()
 	eventually(t, "quiet", func() bool {
 		last := before
@@ -154,7 +153,7 @@ func TestCompilerSaysNo(t *testing.T) {
 	}
 }
 
-// TestNoHostsIsNoTrouble: it is said once a build and counts as no trouble.
+// TestNoHostsIsNoTrouble: a build without hosts is told so once, and it does not count as trouble.
 func TestNoHostsIsNoTrouble(t *testing.T) {
 	r := newRig(t, nil)
 	for i := range 3 {
@@ -174,8 +173,8 @@ func TestNoHostsIsNoTrouble(t *testing.T) {
 	}
 }
 
-// TestBuildsAreToldOnce: each build hears each reason once, and again when it has been
-// quiet for so long that it may be another one.
+// TestBuildsAreToldOnce: each build is told each reason once, and again after so long without commands that
+// it may be another build.
 func TestBuildsAreToldOnce(t *testing.T) {
 	now := time.Now()
 	var told told
@@ -290,7 +289,7 @@ func TestUnreachableHostGoesLocal(t *testing.T) {
 	}
 }
 
-// link is the live connection to a host.
+// link returns the live connection to a host.
 func (r *rig) link(addr string) *link.Link {
 	return r.m.farm.Link(addr)
 }
@@ -376,8 +375,8 @@ func TestRejectedConnection(t *testing.T) {
 	}
 }
 
-// TestBadResultsAreRefused: what lies outside the sink or was not asked for is a
-// broken host; the job runs elsewhere.
+// TestBadResultsAreRefused: a host whose result is outside the sink, or was not asked for, is broken. The job
+// runs elsewhere.
 func TestBadResultsAreRefused(t *testing.T) {
 	inside := job.Segment{Off: 0, Len: 4}
 	for name, bad := range map[string]job.Result{
@@ -447,7 +446,7 @@ func TestWrapperGoneCancels(t *testing.T) {
 	if s := r.m.Status(); s.Hosts[0].Credits != d.Jobs || s.Recent[0].Finished {
 		t.Errorf("%d credits and record %+v afterwards, want %d and an unfinished job", s.Hosts[0].Credits, s.Recent[0], d.Jobs)
 	}
-	// The preprocessor had ended: the slot serves the next one.
+	// The preprocessor had ended, so the slot can be used again.
 	if s := sources(r.m); s.Total != 1 || s.Free != 1 {
 		t.Errorf("sources %+v, want the one kept", s)
 	}
@@ -460,7 +459,7 @@ func TestSlotOfAKilledWrapperIsNotUsedAgain(t *testing.T) {
 	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
-	w.close() // its preprocessor may live on
+	w.close() // its preprocessor may still run
 	r.idle()
 	if s := sources(r.m); s.Total != 0 {
 		t.Errorf("sources %+v, want none kept", s)
@@ -574,8 +573,8 @@ func TestManyWrappers(t *testing.T) {
 	eventually(t, "the descriptors to be closed", func() bool { return descriptors(t) <= base+kept })
 }
 
-// TestWaitingWrapperGone: a wrapper that waits for a credit and goes away leaves
-// the queue and takes nothing with it.
+// TestWaitingWrapperGone: a wrapper that goes away while it waits for a credit leaves the queue and holds
+// nothing.
 func TestWaitingWrapperGone(t *testing.T) {
 	r := newRig(t, nil)
 	finish, begun := make(chan struct{}), make(chan struct{}, 1)
@@ -607,8 +606,7 @@ func TestWaitingWrapperGone(t *testing.T) {
 	r.idle()
 }
 
-// TestLocalShare: what the hosts have no room for runs here, up to the share of
-// the list.
+// TestLocalShare: jobs for which the hosts have no room run here, up to the local share in the host list.
 func TestLocalShare(t *testing.T) {
 	r := newRig(t, nil)
 	finish, begun := make(chan struct{}), make(chan struct{}, 1)
@@ -630,7 +628,7 @@ func TestLocalShare(t *testing.T) {
 	if no, ok := share.recv().(*ipc.GoLocal); !ok || no.Reason != "local-share" || no.Trouble || no.Code != 0 {
 		t.Errorf("answer %+v, want local-share", no)
 	}
-	// The share is taken: this one waits for the host.
+	// The local share is in use, so this one waits for the host.
 	wg.Go(func() { r.remote(hosts, "on the host, later") })
 	eventually(t, "the third to wait", func() bool { return r.m.Status().Waiting.Credit == 1 })
 	close(finish)
@@ -673,7 +671,7 @@ func TestLocalSlotsOfTheListCount(t *testing.T) {
 }
 
 func TestNoSlotGoesLocal(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.SlotSize = 1 << 55 }) // no kernel maps that
+	r := newRig(t, func(o *Options) { o.SlotSize = 1 << 55 }) // more than any kernel can map
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	if no := r.goLocal(d.Addr, "int x;"); no.Reason != "no-slot" || !no.Trouble {
 		t.Errorf("answer %+v, want no-slot", no)
@@ -729,7 +727,7 @@ func TestBrokenWrapperLosesItsConnection(t *testing.T) {
 			if err != nil {
 				break
 			}
-			if k != ipc.KindGoLocal { // the first of two leases is answered
+			if k != ipc.KindGoLocal { // only the first of two leases is answered
 				t.Errorf("%s: answered by %d", name, k)
 			}
 		}

@@ -31,8 +31,8 @@ func (r *rig) ask(v any, hosts string, words ...string) (code uint8, data string
 	return m.Code, string(m.Data)
 }
 
-// TestDrainByHand: what is drained finishes what it has, gets nothing new, and stays so
-// when another manager serves, until it is undrained.
+// TestDrainByHand: a drained host finishes its jobs and gets no new ones. It stays drained under the next
+// manager, until it is undrained.
 func TestDrainByHand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drained")
 	r := newRig(t, func(o *Options) { o.Drains = file })
@@ -99,7 +99,7 @@ func TestDrainByHand(t *testing.T) {
 	}
 }
 
-// TestDrainOfWhatIsNone names the hosts that there are.
+// TestDrainOfWhatIsNone: a drain of something that is not a host is answered with the hosts that can be named.
 func TestDrainOfWhatIsNone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gone", "drained")
 	r := newRig(t, func(o *Options) { o.Drains = file })
@@ -109,7 +109,7 @@ func TestDrainOfWhatIsNone(t *testing.T) {
 		{"a:1 a:2", "a", "a is a:1 or a:2: name the port"},
 		{"a", "a b", `"a b" is not a host`},
 		{"a", "a/x", `"a/x" is not a host`},
-		{"a", "a", "remember that a:7632 is drained"}, // the directory is not there
+		{"a", "a", "remember that a:7632 is drained"}, // the directory of the file does not exist
 	} {
 		if code, data := r.ask(nil, c.hosts, "drain", c.name); code == 0 || !strings.Contains(data, c.want) {
 			t.Errorf("drain %q of %q: %d %q, want %q", c.name, c.hosts, code, data, c.want)
@@ -177,7 +177,7 @@ func TestStatsAndWhy(t *testing.T) {
 	for name, n := range map[string]int{"/src/x.c": 4, "/src/x.o": 4, "/elsewhere/src/x.c": 0, "/other/x.c": 4, "/src/y.c": 0} {
 		var w report.Why
 		if code, data := r.ask(&w, "", "why", name, filepath.Base(name)); code != 0 || len(w.Jobs) != n || w.Remembered != 4 {
-			if name != "/elsewhere/src/x.c" || len(w.Jobs) != 4 { // its base name is better than nothing
+			if name != "/elsewhere/src/x.c" || len(w.Jobs) != 4 { // its base name matches
 				t.Errorf("%s: %d %s, want %d jobs", name, code, data, n)
 			}
 		}

@@ -84,7 +84,7 @@ func TestCorruptedFPDU(t *testing.T) {
 	})
 }
 
-// TestCutInsideFrame: a connection that breaks in mid-frame leaves nothing half.
+// TestCutInsideFrame: a connection that breaks within a frame leaves no partial result.
 func TestCutInsideFrame(t *testing.T) {
 	r := newRig(t, nil)
 	dev, err := iwarp.Open(iwarptest.ListenFaults(iwarp.Config{}, iwarptest.Faults{CutAt: 70000}))
@@ -123,7 +123,7 @@ func TestPeerOfAnotherKind(t *testing.T) {
 	}
 }
 
-// simulated is a manager and its jobs without sockets and in simulated time.
+// simulated is a manager with an in-memory network, in simulated time.
 type simulated struct {
 	t   *testing.T
 	net *daemontest.Network
@@ -157,7 +157,7 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 	return s
 }
 
-// run does what a wrapper's Lease and Submit lead to.
+// run does what the manager does for a wrapper's Lease and Submit.
 func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Result, *ipc.GoLocal) {
 	s.t.Helper()
 	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1), asked: time.Now()}
@@ -190,8 +190,8 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 	return c.compile(t, f.NeedTree)
 }
 
-// TestSilentHostIsLost: a host that neither answers nor closes is given up after
-// HeartbeatDead, whoever has answered its job by then.
+// TestSilentHostIsLost: a host that neither answers nor closes is given up after HeartbeatDead, even if
+// another host has answered its job by then.
 func TestSilentHostIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -221,7 +221,7 @@ func TestSilentHostIsLost(t *testing.T) {
 	})
 }
 
-// TestQuietHostIsKept: with nothing to do, heartbeats keep a connection.
+// TestQuietHostIsKept: heartbeats keep a connection that has nothing to do.
 func TestQuietHostIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -255,8 +255,8 @@ func TestSlowNetworkIsNotSilence(t *testing.T) {
 	})
 }
 
-// TestBlackHole: a host that takes the connection and says nothing costs a first
-// job the grace period, later ones nothing.
+// TestBlackHole: a host that accepts the connection and sends nothing delays a first job by the grace period,
+// and later jobs not at all.
 func TestBlackHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -294,8 +294,7 @@ func TestBlackHole(t *testing.T) {
 	})
 }
 
-// TestUnwantedHostIsForgotten: a host that is gone and that no list names is not
-// dialled for ever.
+// TestUnwantedHostIsForgotten: a host that is gone and is on no list is not dialled forever.
 func TestUnwantedHostIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -307,7 +306,7 @@ func TestUnwantedHostIsForgotten(t *testing.T) {
 		if st := s.m.Status(); len(st.Hosts) != 1 || st.Hosts[0].Addr != d.Addr {
 			t.Errorf("hosts %+v, want the connected one", st.Hosts)
 		}
-		// It is a new one when it is named again.
+		// It counts as a new host when a list names it again.
 		late := daemontest.Start(t, s.far, "10.0.0.2:7632", nil)
 		if res, no := s.run(context.Background(), leaseOf(late.Addr), "int x;"); no != nil || res.Host != late.Addr {
 			t.Errorf("answer %+v %+v", res, no)
@@ -341,7 +340,7 @@ func TestFullFarmIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestTimeLimit: a compile that does not end is cancelled and done here.
+// TestTimeLimit: a compile that does not end is cancelled and run here.
 func TestTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -368,8 +367,8 @@ func TestTimeLimit(t *testing.T) {
 	})
 }
 
-// TestCancelBeforeTheJobIsSent: while a long source is still on its way nothing
-// runs yet, so the credit comes back.
+// TestCancelBeforeTheJobIsSent: while a long source is still being sent, nothing runs yet, so the credit
+// comes back.
 func TestCancelBeforeTheJobIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
-// counter is the sum of a metric's series with a label's value; "" = all.
+// counter returns the sum of a counter's series that have a label with this value; "" = all series.
 func counter(t *testing.T, m *Manager, name, value string) (sum float64) {
 	t.Helper()
 	all, err := m.o.Registry.(*prometheus.Registry).Gather()
@@ -36,7 +36,7 @@ func counter(t *testing.T, m *Manager, name, value string) (sum float64) {
 	return sum
 }
 
-// hedges wants so many second hosts that were first, and that were not.
+// hedges checks how many second hosts answered first (won) and how many did not (lost).
 func hedges(t *testing.T, m *Manager, won, lost float64) {
 	t.Helper()
 	const name = "rdistcc_cm_hedges_total"
@@ -45,14 +45,14 @@ func hedges(t *testing.T, m *Manager, won, lost float64) {
 	}
 }
 
-// timed is a compile whose length the manager remembers.
+// timed returns the answer to a compile of 100 ms, whose time the manager remembers.
 func timed(j *daemontest.Job) *daemontest.Answer {
 	a := daemontest.Compiled(j)
 	a.Wall, a.CPU = 100_000, 100_000
 	return a
 }
 
-// acquaint has the hosts do some jobs, so that it is known what one takes.
+// acquaint runs some jobs on the hosts, so that the manager can predict the next ones.
 func (s *simulated) acquaint(hosts string) {
 	s.t.Helper()
 	s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
@@ -64,8 +64,8 @@ func (s *simulated) acquaint(hosts string) {
 	}
 }
 
-// TestSecondHostWins: a job that is late gets a second host. The wrapper has its
-// answer at once, and the memory is free when the first host has answered the Cancel.
+// TestSecondHostWins: a late job gets a second host. The wrapper gets the answer at once, and the memory is
+// freed when the first host has answered the Cancel.
 func TestSecondHostWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -113,7 +113,7 @@ func TestSecondHostWins(t *testing.T) {
 	})
 }
 
-// TestFirstHostWins: the second one came too late.
+// TestFirstHostWins: the first host answers before the second.
 func TestFirstHostWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -155,7 +155,7 @@ func TestFirstHostWins(t *testing.T) {
 	})
 }
 
-// TestSecondHostFails: then the first one is waited for.
+// TestSecondHostFails: if the second host fails, the manager waits for the first.
 func TestSecondHostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -197,14 +197,14 @@ func TestHedgedObject(t *testing.T) {
 	}
 	slow, good := daemontest.Start(t, r.far, "127.0.0.1:0", answers), daemontest.Start(t, r.far, "127.0.0.1:0", answers)
 	hosts := slow.Addr + " " + good.Addr
-	for range 5 { // what compiles take is known then
+	for range 5 { // so that the manager can predict the next one
 		r.remote(hosts, "int x;")
 	}
 	slow.Mu.Lock()
 	slow.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 		<-j.Ctx.Done()
 		a := daemontest.Compiled(j)
-		a.Objects[0] = []byte(strings.Repeat("late", 10)) // it had begun to write
+		a.Objects[0] = []byte(strings.Repeat("late", 10)) // it writes, although it has lost
 		c.Finish(j, a)
 	}
 	slow.Mu.Unlock()

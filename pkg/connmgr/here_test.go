@@ -11,14 +11,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// TestBusyFarmLeavesJobsHere: where hosts have to be waited for and this machine is
-// idle, it compiles too; not where that is forbidden, and not while a host is free.
+// TestBusyFarmLeavesJobsHere: if jobs would have to wait for hosts and this machine is idle, it compiles too.
+// It does not if that is forbidden or a host is free.
 func TestBusyFarmLeavesJobsHere(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		share bool
 		mode  ipc.Mode
-		want  int // of 4 jobs, those that run here
+		want  int // how many of 4 jobs run here
 	}{
 		{"one host with one place", true, ipc.ModeAuto, 2},
 		{"switched off", false, ipc.ModeAuto, 0},

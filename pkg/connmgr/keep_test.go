@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// TestKept: what a manager knew is there from when its socket is not any more, and says why
-// it ended; one that is killed has written it down before.
+// TestKept: when a manager's socket has gone, its file with what it knew is there and says why it ended. A
+// manager that is killed has saved the file before.
 func TestKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cm.kept")
 	r := newRig(t, func(o *Options) { o.Kept, o.Version = file, "v7" })
@@ -69,7 +69,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestNeverServedKeepsNothing: one that found the socket taken knows nothing.
+// TestNeverServedKeepsNothing: a manager that found its socket in use saves nothing.
 func TestNeverServedKeepsNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cm.kept")
 	dev := openDevice(t)

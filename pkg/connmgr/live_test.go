@@ -8,7 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// TestApply: what can change while a manager serves does.
+// TestApply: settings that can change while a manager serves take effect.
 func TestApply(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.LocalShare = true })
 	if no := r.goLocal("", "int x;"); no.NoFallback {
@@ -30,7 +30,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestIdleExitChanges: a manager that was to stay ends by a new setting.
+// TestIdleExitChanges: a new setting can end a manager that was meant to stay.
 func TestIdleExitChanges(t *testing.T) {
 	r := newRig(t, nil)
 	r.m.Apply(Live{IdleExit: 10 * time.Millisecond})

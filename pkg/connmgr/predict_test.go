@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
-// TestCompilesAreRemembered: what one took is what the next manager expects of it,
-// and tells the host.
+// TestCompilesAreRemembered: the next manager predicts a compile from the time that it took before, and tells
+// the host.
 func TestCompilesAreRemembered(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state", "history")
 	var got job.Job
@@ -43,7 +43,7 @@ func TestCompilesAreRemembered(t *testing.T) {
 	}
 }
 
-// TestDamagedHistory: one warning, and an empty one.
+// TestDamagedHistory: a damaged history causes one warning and is replaced by an empty one.
 func TestDamagedHistory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history")
 	if err := os.WriteFile(file, []byte("nonsense"), 0o600); err != nil {

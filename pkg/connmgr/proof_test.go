@@ -19,8 +19,8 @@ func testKey(t testing.TB, text string) *psk.Key {
 	return k
 }
 
-// TestKeyOnBothSides: the proof goes before all else, and jobs as ever; a key that is
-// exchanged is used for the next connection.
+// TestKeyOnBothSides: the proof is sent first, and jobs then run as usual. A changed key is used for the next
+// connection.
 func TestKeyOnBothSides(t *testing.T) {
 	k := testKey(t, "k")
 	r := newRig(t, func(o *Options) { o.Key = func() *psk.Key { return k } })
@@ -30,8 +30,8 @@ func TestKeyOnBothSides(t *testing.T) {
 	r.idle()
 }
 
-// TestHostWithoutOurKey: a host that does not prove that it has the key hears nothing
-// from us, and the jobs run here.
+// TestHostWithoutOurKey: a host that does not prove that it has the key is sent nothing, and the jobs run
+// here.
 func TestHostWithoutOurKey(t *testing.T) {
 	tail := func(n int, with func([]byte)) func([]byte) []byte {
 		return func(b []byte) []byte {

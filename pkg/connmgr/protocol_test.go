@@ -25,8 +25,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// TestDaemonBreaksTheProtocol: what a daemon must not say ends its connection and
-// nothing else.
+// TestDaemonBreaksTheProtocol: a message that a daemon must not send ends its connection and has no other
+// effect.
 func TestDaemonBreaksTheProtocol(t *testing.T) {
 	raw := func(b ...byte) func(c *daemontest.Conn) {
 		return func(c *daemontest.Conn) {
@@ -54,7 +54,7 @@ func TestDaemonBreaksTheProtocol(t *testing.T) {
 			if err := l.Err(); err == nil {
 				t.Error("the connection ended without a reason")
 			}
-			// The next connection is a new chance.
+			// The host is used again over the next connection.
 			r.warm(d.Addr)
 			r.remote(d.Addr, "int x;")
 			r.idle()
@@ -71,8 +71,8 @@ func TestDaemonOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestDaemonWithoutWelcome: a daemon that connects and says nothing is starting, not lost,
-// though an attempt ends after DialTimeout; but not for ever.
+// TestDaemonWithoutWelcome: a daemon that accepts the connection and sends nothing counts as starting, not as
+// lost, although an attempt ends after DialTimeout. It does not count as starting forever.
 func TestDaemonWithoutWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -97,7 +97,7 @@ func TestDaemonWithoutWelcome(t *testing.T) {
 	})
 }
 
-// TestToolchainsInParts: a host takes no job before all of its list is here.
+// TestToolchainsInParts: a host gets no job before all parts of its list of toolchains have arrived.
 func TestToolchainsInParts(t *testing.T) {
 	r := newRig(t, nil)
 	rest := make(chan struct{})
@@ -131,8 +131,8 @@ func TestToolchainsInParts(t *testing.T) {
 	r.remote(d.Addr, "int x;")
 }
 
-// TestIdentifyingHost: a host that is still finding out which compilers it has is up. Jobs
-// wait for it a while, and no build is told that it lacks a compiler before it knows.
+// TestIdentifyingHost: a host that is still finding out which compilers it has is up. Jobs wait for it for a
+// while, and no build is told that it lacks a compiler before that is known.
 func TestIdentifyingHost(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Minute })
 	more := make(chan []unit.ToolchainID)
@@ -173,8 +173,8 @@ func TestIdentifyingHost(t *testing.T) {
 	r.idle()
 }
 
-// TestIdentifyingForLong: a job that may run here does not wait for ever, and its line says
-// what the matter is. What a host lacks is told once that is known.
+// TestIdentifyingForLong: a job that may run here does not wait forever for such a host, and its message says
+// why. What the host lacks is told once it is known.
 func TestIdentifyingForLong(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Millisecond })
 	known := make(chan struct{})
@@ -354,8 +354,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestInheritedSocket: a socket that the service manager opened stays when the
-// manager ends.
+// TestInheritedSocket: a socket that the service manager opened remains when the manager ends.
 func TestInheritedSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cm.sock")
 	u, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -17,7 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
-// succeed starts a manager that takes the socket over from the rig's.
+// succeed starts a manager that takes over the socket from the rig's manager.
 func (r *rig) succeed() *rig {
 	r.t.Helper()
 	t, err := socket.TakeOver(r.socket, true)
@@ -43,8 +43,8 @@ func (r *rig) succeed() *rig {
 	return next
 }
 
-// TestReplacedInMidBuild: commands under way end with the old manager, new ones come to
-// the new one, and nobody finds the socket without a manager.
+// TestReplacedInMidBuild: commands under way are finished by the old manager, new ones are served by the new
+// one, and the socket is never without a manager.
 func TestReplacedInMidBuild(t *testing.T) {
 	var replaced atomic.Bool
 	r := newRig(t, func(o *Options) { o.Replaced = func() { replaced.Store(true) } })
@@ -114,7 +114,7 @@ func TestReplacedInMidBuild(t *testing.T) {
 	}
 }
 
-// TestSuccessorThatDoesNotServe: until the new manager serves, the old one does.
+// TestSuccessorThatDoesNotServe: the old manager serves until the new one does.
 func TestSuccessorThatDoesNotServe(t *testing.T) {
 	r := newRig(t, nil)
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
@@ -135,8 +135,8 @@ func TestSuccessorThatDoesNotServe(t *testing.T) {
 	}
 }
 
-// TestSuccessorThatComesLate: one that the old manager has given up steps back, and
-// leaves it the socket.
+// TestSuccessorThatComesLate: a successor for which the old manager no longer waits steps back and leaves it
+// the socket.
 func TestSuccessorThatComesLate(t *testing.T) {
 	defer func(d time.Duration) { readyWithin = d }(readyWithin)
 	readyWithin = 10 * time.Millisecond
@@ -166,7 +166,7 @@ func TestSuccessorThatComesLate(t *testing.T) {
 	}
 	next.close()
 	d.Stop()
-	r.close() // nobody looks at readyWithin any more
+	r.close() // nothing reads readyWithin after this
 }
 
 func TestWhoIsNotReplaced(t *testing.T) {
@@ -184,7 +184,7 @@ func TestWhoIsNotReplaced(t *testing.T) {
 		t.Errorf("a word to go ahead with nothing: %v", err)
 	}
 
-	// The service manager's socket stays with it.
+	// The service manager's socket is not passed on.
 	path := filepath.Join(t.TempDir(), "cm.sock")
 	u, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// TestLostJobIsUnderWayElsewhereAtOnce: nothing is waited for between a closed
-// connection and the next host.
+// TestLostJobIsUnderWayElsewhereAtOnce: a job whose connection closes goes to the next host without a wait.
 func TestLostJobIsUnderWayElsewhereAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -43,8 +42,8 @@ func TestLostJobIsUnderWayElsewhereAtOnce(t *testing.T) {
 	})
 }
 
-// TestLostHostsAreTriedAgain: a job that may not be done here outlives the loss of every
-// host, while one may come back; a job that brings all of them down is not sent for ever.
+// TestLostHostsAreTriedAgain: a job that may not run here survives the loss of every host while one may come
+// back. A job that brings down all hosts is not sent forever.
 func TestLostHostsAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -78,8 +77,8 @@ func TestLostHostsAreTriedAgain(t *testing.T) {
 	})
 }
 
-// TestHungrySource: a compile that dies on two hosts is not sent to any for a while;
-// others of the same hosts are.
+// TestHungrySource: a compile that dies on two hosts is not sent to any host for a while. Other compiles are
+// sent to the same hosts.
 func TestHungrySource(t *testing.T) {
 	for name, a := range map[string]daemontest.Answer{
 		"memory": {Result: job.Result{Status: job.StatusFailed, Cause: job.CauseMemory}},

@@ -27,8 +27,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// rig is a manager that serves a socket, with devices of its own and the fake
-// daemons' on loopback.
+// rig is a manager that serves a socket, with one device for itself and one for the fake daemons, on loopback.
 type rig struct {
 	t       testing.TB
 	m       *Manager
@@ -42,7 +41,7 @@ type rig struct {
 	before  int // goroutines
 }
 
-// fakeObject: the compiler here makes what the fake hosts do, of no known format.
+// fakeObject returns what the compiler here makes: an object of no known format, like those of the fake hosts.
 func fakeObject(*compilers.Compiler, string, []string) []byte { return []byte("object") }
 
 func identifyTest(_ context.Context, path string, _ toolchain.Env) (toolchain.Toolchain, error) {
@@ -67,7 +66,7 @@ func newRig(t testing.TB, change func(o *Options)) *rig {
 	return newRigOn(t, openDevice(t), openDevice(t), change)
 }
 
-// newRigOn is newRig on devices of the test's, which the rig closes.
+// newRigOn is like newRig, on the given devices, which the rig closes.
 func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, before: runtime.NumGoroutine(), dev: near, far: far, reg: prometheus.NewRegistry(), serving: make(chan error, 1)}
@@ -96,7 +95,7 @@ func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *ri
 	return r
 }
 
-// close ends the manager and looks for what it left behind.
+// close ends the manager and checks that it left nothing behind.
 func (r *rig) close() {
 	if r.closed {
 		return
@@ -128,11 +127,12 @@ func (r *rig) close() {
 	}
 }
 
-// sources and sinks are what a manager's memory has of them.
+// sources and sinks return the statistics of a manager's slots and sinks.
 func sources(m *Manager) shm.Stats { s, _ := m.memory.Stats(); return s }
 func sinks(m *Manager) shm.Stats   { _, s := m.memory.Stats(); return s }
 
-// idle waits until no command is under way and checks that all is given back.
+// idle waits until no command is under way and checks that all turns, slots and memory regions were given
+// back.
 func (r *rig) idle() {
 	r.t.Helper()
 	eventually(r.t, "an idle manager", func() bool {
@@ -149,9 +149,8 @@ func (r *rig) idle() {
 			r.t.Errorf("%s still runs %d jobs", h.Addr, h.Running)
 		}
 	}
-	// One region a connection, for its receives, and one where the daemon has a load
-	// board. What a lost one had may be on its way out, and one that is being dialled
-	// has its own already.
+	// Each connection has a region for its receives and, if the daemon has a load board, another one. Regions
+	// of a lost connection may not have gone yet, and one that is being dialled already has its own.
 	eventually(r.t, "the memory regions to go", func() bool {
 		connected, dialled := 0, 0
 		for _, h := range r.m.Status().Hosts {
@@ -167,7 +166,7 @@ func (r *rig) idle() {
 	})
 }
 
-// eventually polls for what no event tells.
+// eventually polls until ok returns true. It is for conditions that no event reports.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for range 2000 {
@@ -187,7 +186,7 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// wrapper plays one command's part.
+// wrapper plays the wrapper of one command.
 type wrapper struct {
 	t      testing.TB
 	conn   *ipc.Conn
@@ -276,7 +275,7 @@ func leaseOf(hosts string) *ipc.Lease {
 	return &ipc.Lease{Version: ipc.Version, Hosts: hosts, Compiler: "/usr/bin/gcc", Source: "x.c", Output: "x.o", Cwd: "/src"}
 }
 
-// lease asks for a slot and wants one.
+// lease asks for a slot and reports whether it got one; otherwise the test fails.
 func (w *wrapper) lease(f *ipc.Lease) bool {
 	w.t.Helper()
 	w.send(f)
@@ -308,8 +307,7 @@ func (w *wrapper) preprocess(text string) *ipc.Submit {
 	return &ipc.Submit{BodyLen: uint32(len(enc)), TextOff: uint32(off), TextLen: uint64(len(text)), PreprocessUS: 1000}
 }
 
-// run does a whole command and returns the answer to Submit and, for a result,
-// the object.
+// run runs a whole command and returns the answer to Submit and, for a result, the object.
 func (w *wrapper) run(f *ipc.Lease, text string) (any, string) {
 	w.t.Helper()
 	w.send(f)
@@ -333,7 +331,7 @@ func (w *wrapper) run(f *ipc.Lease, text string) (any, string) {
 	return got, string(b)
 }
 
-// remote does a whole command that must be compiled on a host.
+// remote runs a whole command that must be compiled on a host.
 func (r *rig) remote(hosts, text string) *ipc.Result {
 	r.t.Helper()
 	w := r.dial()
@@ -351,7 +349,7 @@ func (r *rig) remote(hosts, text string) *ipc.Result {
 	return res
 }
 
-// local does a whole command that must be sent back, and returns why.
+// local runs a whole command that the manager must send back, and returns why.
 func (r *rig) goLocal(hosts, text string) *ipc.GoLocal {
 	r.t.Helper()
 	w := r.dial()
@@ -365,7 +363,7 @@ func (r *rig) goLocal(hosts, text string) *ipc.GoLocal {
 	return no
 }
 
-// descriptors counts this process's open files.
+// descriptors returns the number of this process's open files.
 func descriptors(t testing.TB) int {
 	t.Helper()
 	d, err := os.ReadDir("/proc/self/fd")

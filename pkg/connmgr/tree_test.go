@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// submitTree leases and submits a body of the sources form that does not lie at the
-// slot's start; it returns both answers.
+// submitTree leases a slot and submits a body in the sources form that is not at the start of the slot. It
+// returns both answers.
 func (w *wrapper) submitTree(f *ipc.Lease, text string) (*ipc.Leased, any) {
 	w.t.Helper()
 	w.send(f)
@@ -38,8 +38,8 @@ func (w *wrapper) submitTree(f *ipc.Lease, text string) (*ipc.Leased, any) {
 	return leased, w.recv()
 }
 
-// TestSourcesFormNeedsATree: a host without trees gets no job of that form, and the
-// wrapper is told before it makes one.
+// TestSourcesFormNeedsATree: a host without private trees gets no job in the sources form, and the wrapper is
+// told before it makes one.
 func TestSourcesFormNeedsATree(t *testing.T) {
 	r := newRig(t, nil)
 	plain := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
@@ -72,8 +72,8 @@ func TestSourcesFormNeedsATree(t *testing.T) {
 	r.idle()
 }
 
-// TestFirstJobsHaveTheHostsForm: what a host shows is known once it is connected; a
-// first job waits for that, as one of the form that no host takes has to run here.
+// TestFirstJobsHaveTheHostsForm: whether a host has private trees is known once it is connected. A first job
+// waits for that, because a job in a form that no host takes must run here.
 func TestFirstJobsHaveTheHostsForm(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Minute })
 	plain := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
@@ -91,7 +91,7 @@ func TestFirstJobsHaveTheHostsForm(t *testing.T) {
 	r.idle()
 }
 
-// TestSearchListComesWithALaterLease: the first lease is not kept waiting for it.
+// TestSearchListComesWithALaterLease: the first lease does not wait for the list of header directories.
 func TestSearchListComesWithALaterLease(t *testing.T) {
 	cc, err := exec.LookPath("gcc")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
-// TestShortSourceOvertakesALongOne: on a slow line a short job that comes in the
-// midst of a long one's source waits for a Write or two, not for all of it.
+// TestShortSourceOvertakesALongOne: on a slow line, a short job that comes while a long source is being
+// written waits for a Write or two, not for all of it.
 func TestShortSourceOvertakesALongOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -40,7 +40,7 @@ func TestShortSourceOvertakesALongOne(t *testing.T) {
 		}
 		short = time.Since(asked)
 		all.Wait()
-		// 50 KiB take 50 ms, and each Write before them 64.
+		// 50 KiB take 50 ms, and each Write before them takes 64 ms.
 		if short > 250*time.Millisecond {
 			t.Errorf("the short one took %v", short)
 		}
@@ -50,7 +50,7 @@ func TestShortSourceOvertakesALongOne(t *testing.T) {
 	})
 }
 
-// TestPathWithoutAWord: where the transport tells nothing, our own Writes do.
+// TestPathWithoutAWord: if the transport does not measure the rate, it is measured with the Writes.
 func TestPathWithoutAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
@@ -65,8 +65,8 @@ func TestPathWithoutAWord(t *testing.T) {
 	})
 }
 
-// TestFrozenHostOnASlowLine: the machine of a daemon that has stopped goes on to
-// take a long source in. That is not taken for a sign of life for long.
+// TestFrozenHostOnASlowLine: the machine of a frozen daemon still receives a long source. That does not count
+// as a sign of life for long.
 func TestFrozenHostOnASlowLine(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = 50*time.Millisecond, 300*time.Millisecond })
 	frozen := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
@@ -75,7 +75,7 @@ func TestFrozenHostOnASlowLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer front.Close()
-	const rate = 400 << 10 // bytes a second
+	const rate = 400 << 10 // bytes per second
 	var stop atomic.Bool
 	var swallowed atomic.Int64
 	go func() {
@@ -84,7 +84,7 @@ func TestFrozenHostOnASlowLine(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_ = c.(*net.TCPConn).SetReadBuffer(32 << 10) // what it takes in is what the manager sees acknowledged
+			_ = c.(*net.TCPConn).SetReadBuffer(32 << 10) // bounds what is acknowledged unread
 			far, err := net.Dial("tcp", frozen.Addr)
 			if err != nil {
 				return
@@ -104,7 +104,8 @@ func TestFrozenHostOnASlowLine(t *testing.T) {
 					if stop.Load() {
 						came += n
 					}
-					// It freezes in the source, not before: on a busy machine it would be given up before there is a job.
+					// It freezes within the source. If it froze earlier, a busy machine might give it up
+					// before there is a job.
 					if came <= 64<<10 {
 						_, _ = far.Write(b[:n])
 						continue

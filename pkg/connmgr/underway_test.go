@@ -9,8 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// TestUnderway: the status names each command under way with what is done and where, from
-// its lease to its end.
+// TestUnderway: the status lists each command under way with its phase and place, from its lease to its end.
 func TestUnderway(t *testing.T) {
 	r := newRig(t, nil)
 	release := make(chan struct{})

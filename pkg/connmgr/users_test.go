@@ -13,14 +13,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// leaseAs makes the test binary ask the socket that it names for a slot, with the
-// hosts behind it, and write a text of its own into that.
+// leaseAs is the environment variable that makes the test binary a wrapper: its value is a socket and, after
+// a space, hosts. The binary leases a slot from the socket and writes a text of its own into it.
 const leaseAs = "RDISTCC_TEST_LEASE"
 
-// leaseCompiler names another compiler for that.
+// leaseCompiler is the environment variable with another compiler for that lease.
 const leaseCompiler = "RDISTCC_TEST_COMPILER"
 
-// stranger is a user that is neither root nor, when root runs the tests, us.
+// stranger is a user other than root and, if root runs the tests, other than this one.
 const stranger = 65534
 
 func TestMain(m *testing.M) {
@@ -71,8 +71,8 @@ func leaseFrom(socket, hosts string) string {
 	return fmt.Sprint("frame ", kind)
 }
 
-// sourceBytes reads the start of the leased source, for which its descriptor, which
-// may be for writing only, is opened anew.
+// sourceBytes reads the start of the leased source into b. It opens the source again, because the descriptor
+// may be for writing only.
 func (w *wrapper) sourceBytes(b []byte) (int, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", w.source.Fd()))
 	if err != nil {
@@ -82,7 +82,7 @@ func (w *wrapper) sourceBytes(b []byte) (int, error) {
 	return f.ReadAt(b, 0)
 }
 
-// expose lets everybody reach a file below the directory of temporary files.
+// expose lets all users reach a file below the directory of temporary files.
 func expose(t *testing.T, path string) {
 	t.Helper()
 	for ; path != os.TempDir() && path != "/"; path = filepath.Dir(path) {
@@ -92,8 +92,8 @@ func expose(t *testing.T, path string) {
 	}
 }
 
-// TestOtherUsers: a manager serves its own user; the machine's serves all that
-// may open its socket, and no memory goes from one to another.
+// TestOtherUsers: a user's manager serves only that user. The machine's manager serves all users who may open
+// its socket, and no memory passes from one user to another.
 func TestOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")
@@ -102,7 +102,7 @@ func TestOtherUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied := filepath.Join(t.TempDir(), "test") // go test's own is in a directory that is closed to others
+	copied := filepath.Join(t.TempDir(), "test") // the original is in a directory that other users cannot enter
 	if err := exec.Command("cp", self, copied).Run(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestOtherUsers(t *testing.T) {
 				t.Errorf("the stranger got %q, want %q", got, want)
 			}
 			r.idle()
-			// What the stranger wrote is not there for us.
+			// This user does not see what the stranger wrote.
 			w := r.dial()
 			defer w.close()
 			if !w.lease(leaseOf(d.Addr)) {

@@ -9,13 +9,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
-// deafConn loses the wake-up for the first two FPDUs that are sent: they arrive
-// with the third, as siw's acceptor does it.
+// deafConn holds back the first two FPDUs that are sent until the third: siw's acceptor can miss the first
+// ones until more arrives.
 type deafConn struct {
 	net.Conn
 
 	mu   sync.Mutex
-	held []byte // from the MPA Request on; nil once it hears
+	held []byte // the bytes from the MPA Request on; nil once nothing is held back
 	off  bool
 }
 
@@ -53,8 +53,8 @@ func (c *deafConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestDeafAcceptor: a peer that does not notice our first messages until something
-// follows is a host like others.
+// TestDeafAcceptor: a peer that does not notice our first messages until something follows works like any
+// other host.
 func TestDeafAcceptor(t *testing.T) {
 	deaf := make(map[string]func(net.Conn) net.Conn)
 	r := newRig(t, func(o *Options) {

@@ -6,7 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
-// TestChoiceIsRecorded: what a job's record says of how its host was chosen.
+// TestChoiceIsRecorded: a job's record says how its host was chosen.
 func TestChoiceIsRecorded(t *testing.T) {
 	r := newRig(t, nil)
 	a := daemontest.Start(t, r.far, "127.0.0.1:0", nil)

@@ -20,16 +20,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
 )
 
-// small makes windows out of what other tests write: slots and sinks of 64 KiB.
+// small sets slots and sinks to 64 KiB, so that sources and results need windows that other tests write
+// directly.
 func small(o *Options) {
 	o.SlotSize, o.SinkSize, o.Prefault = 64<<10, 64<<10, 64<<10
 	o.Source, o.Result, o.Large = 8<<20, 8<<20, 16<<20
 }
 
-// fetching makes a daemon whose slots are small, and that takes and offers windows.
+// fetching makes d a daemon with small slots that fetches sources.
 func fetching(d *daemontest.Daemon) { d.SlotSize, d.Fetches = 64<<10, 8<<20 }
 
-// bigText has n bytes, and no two parts that are equal.
+// bigText returns n bytes without repetitions.
 func bigText(n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -38,7 +39,7 @@ func bigText(n int) string {
 	return b.String()[:n]
 }
 
-// given waits until a manager has all of its memory back.
+// given waits until the manager has all of its memory back.
 func (r *rig) given() {
 	r.t.Helper()
 	r.idle()
@@ -56,15 +57,15 @@ func (r *rig) given() {
 		if l == nil {
 			continue
 		}
-		// Reads have ended, or their memory would not be back.
+		// Reads have ended, otherwise their memory would not be back.
 		if l.Idle(time.Now().Add(time.Second)) == 0 {
 			r.t.Errorf("%s: a link would never be idle: its host keeps a result", h.Addr)
 		}
 	}
 }
 
-// TestBigSourceAndResultAreFetched: both ways by RDMA Read, on a wire and without
-// one, and nothing is kept. Jobs that fit go as ever.
+// TestBigSourceAndResultAreFetched: big sources and results are fetched by RDMA Read, over TCP and in
+// process, and their memory is freed. Jobs that fit travel as usual.
 func TestBigSourceAndResultAreFetched(t *testing.T) {
 	for _, provider := range []string{"soft", "inproc"} {
 		t.Run(provider, func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestBigSourceAndResultAreFetched(t *testing.T) {
 	}
 }
 
-// writes is how many RDMA Writes went to d.
+// writes returns how many RDMA Writes went to d.
 func (r *rig) writes(d *daemontest.Daemon) uint64 {
 	if l := r.m.farm.Link(d.Addr); l != nil {
 		return l.QP().Stats().WritesSent
@@ -106,7 +107,7 @@ func (r *rig) writes(d *daemontest.Daemon) uint64 {
 	return 0
 }
 
-// count is the value of a series by the value of its only label.
+// count returns the value of the series whose only label has this value.
 func (r *rig) count(name, label string) float64 {
 	r.t.Helper()
 	fams, err := r.reg.Gather()
@@ -127,8 +128,8 @@ func (r *rig) count(name, label string) float64 {
 	return 0
 }
 
-// TestPeersWithoutReads: a daemon that has none is sent nothing to fetch, and is
-// not asked for results that it would have to offer.
+// TestPeersWithoutReads: a daemon without RDMA Reads gets no sources to fetch, and is not asked for results
+// that it would have to offer.
 func TestPeersWithoutReads(t *testing.T) {
 	r := newRig(t, small)
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
@@ -157,8 +158,8 @@ func TestPeersWithoutReads(t *testing.T) {
 	r.given()
 }
 
-// TestLargeMemoryIsBounded: sources wait for others to end when they together
-// would take more than is allowed; one that alone would is compiled here.
+// TestLargeMemoryIsBounded: sources that together would take more memory than allowed wait for others to end.
+// A source that is too large by itself is compiled here.
 func TestLargeMemoryIsBounded(t *testing.T) {
 	r := newRig(t, func(o *Options) { small(o); o.Large = 3 << 20 })
 	var most atomic.Int64
@@ -198,8 +199,8 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 	r.given()
 }
 
-// TestWindowsOutsideTheRules: an offer that was not asked for, or of a result that
-// is none, costs the daemon its connection.
+// TestWindowsOutsideTheRules: a daemon loses its connection if it offers a larger result than was asked for,
+// or a window that does not fit its Result.
 func TestWindowsOutsideTheRules(t *testing.T) {
 	for name, change := range map[string]func(c *daemontest.Conn, j *daemontest.Job, r *job.Result){
 		"larger than wanted": func(c *daemontest.Conn, j *daemontest.Job, r *job.Result) { r.Window.Len = j.Fetch + 1 },
@@ -228,7 +229,7 @@ func TestWindowsOutsideTheRules(t *testing.T) {
 	}
 }
 
-// TestWindowOfAJobThatNobodyWants: what is not wanted any more is released unread.
+// TestWindowOfAJobThatNobodyWants: an offered result that is no longer wanted is released unread.
 func TestWindowOfAJobThatNobodyWants(t *testing.T) {
 	r := newRig(t, small)
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
@@ -254,14 +255,13 @@ func TestWindowOfAJobThatNobodyWants(t *testing.T) {
 	}
 }
 
-// stall is a connection whose incoming side stops once it is armed and an RDMA Read
-// has left.
+// stall is a connection whose incoming side stops when an RDMA Read is sent after it was armed.
 type stall struct {
 	net.Conn
 	armed   *atomic.Bool
-	asked   *atomic.Bool // a Read is on its way
+	asked   *atomic.Bool // a Read was sent
 	mu      sync.Mutex
-	stopped chan struct{} // closed by what ends the stall; nil: there is none
+	stopped chan struct{} // closed to end the stall; nil without one
 }
 
 func (c *stall) Write(p []byte) (int, error) {
@@ -276,7 +276,7 @@ func (c *stall) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// hasReadRequest looks at the FPDUs of p (RFC 5044 §4.1, RFC 5040 §4.1).
+// hasReadRequest reports whether an FPDU in p has an RDMA Read Request (RFC 5044 §4.1, RFC 5040 §4.1).
 func hasReadRequest(p []byte) bool {
 	for len(p) > 4 {
 		if p[3]&0xf == 1 {
@@ -294,7 +294,7 @@ func (c *stall) Read(p []byte) (int, error) {
 	stopped := c.stopped
 	c.mu.Unlock()
 	if stopped != nil {
-		<-stopped // what came is kept back
+		<-stopped // hold back what was read
 	}
 	return n, err
 }
@@ -318,8 +318,8 @@ func (c *stall) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// TestDaemonThatStopsInAFetch: Reads that nobody answers cost the connection: when
-// the host is silent, or soon after the wrapper has gone. The job goes elsewhere.
+// TestDaemonThatStopsInAFetch: unanswered Reads end the connection when the host is silent, or soon after the
+// wrapper has gone. The job goes elsewhere.
 func TestDaemonThatStopsInAFetch(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interrupted=%t", interrupted), func(t *testing.T) {
@@ -381,8 +381,8 @@ func TestDaemonThatStopsInAFetch(t *testing.T) {
 	}
 }
 
-// TestWhatIsCountedOfSources: what slots do not keep memory for, and the copy of
-// another user's text, counts against the bound of all; who finds it used up waits.
+// TestWhatIsCountedOfSources: sources beyond what slots keep allocated, and copies of other users' texts,
+// count against the bound on large memory. A source waits while the bound is reached.
 func TestWhatIsCountedOfSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Prefault, o.Large, o.Source = 64<<10, 1<<20, 8<<20 })
@@ -404,7 +404,7 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 			no      bool
 		}{
 			{64 << 10, false, 0, false}, {64 << 10, true, 64 << 10, false}, {100 << 10, false, 100 << 10, false}, {100 << 10, true, 200 << 10, false},
-			{3 << 20, false, 0, false}, // fits a slot: their number bounds it
+			{3 << 20, false, 0, false}, // fits into a slot, so the number of slots bounds it
 			{6 << 20, false, 0, true},
 		} {
 			c := lease(x.foreign)

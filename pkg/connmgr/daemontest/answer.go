@@ -10,23 +10,22 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Answer is what a job came to: the data go to the sink one behind the other.
+// Answer is the outcome of a job. Out, Err and Objects go to the sink one after the other.
 type Answer struct {
 	job.Result
 	Out, Err []byte
 	Objects  [][]byte
 	NoNext   bool
-	Change   func(r *job.Result) // before it is sent
-	Offered  bool                // offered, not written; as is what the sink has no room for
+	Change   func(r *job.Result) // called before r is sent; may be nil
+	Offered  bool                // offer the data in a window, as if they were too big for the sink
 }
 
-// Compiled is the result of a compile that went well: the object tells what it
-// was made of.
+// Compiled returns the answer to a successful compile. The object contains the name and text of the source.
 func Compiled(j *Job) *Answer {
 	return &Answer{Objects: [][]byte{fmt.Appendf(nil, "object of %s: %s", j.body.Name, j.Text)}}
 }
 
-// Finish writes an answer into the sink and sends the Result.
+// Finish writes an answer into j's sink, or offers it in a window, and sends the Result.
 func (c *Conn) Finish(j *Job, a *Answer) {
 	j.cancel()
 	c.Mu.Lock()

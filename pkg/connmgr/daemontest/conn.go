@@ -21,19 +21,19 @@ type Conn struct {
 	recv []byte
 	rmr  iwarp.MR
 
-	claim *psk.Claim // nil: there is nothing to prove, or it is proven
+	claim *psk.Claim // nil if there is nothing to prove or it has been proven
 
 	Mu      sync.Mutex      // guards the rest
-	Heard   int             // messages
+	Heard   int             // messages received
 	Slots   map[uint64]slot // by credit
 	next    uint64
 	running map[uint64]*Job
 	Acks    []job.Ack
 	Demands []job.Demand
 	Returns []uint64
-	results []iwarp.MR          // of data that may still be on its way
-	offers  map[uint64]iwarp.MR // results that the manager has to release, by job
-	read    chan iwarp.Status   // of Reads; they are made one by one
+	results []iwarp.MR          // of results that may still be under way
+	offers  map[uint64]iwarp.MR // results that the manager must release, by job; 0 is the load board
+	read    chan iwarp.Status   // statuses of Reads, which are posted one at a time
 	reading sync.Mutex
 }
 
@@ -45,7 +45,7 @@ type slot struct {
 
 const recvs = 256
 
-// reads is the id of Reads.
+// reads is the work request ID of Reads.
 const reads = 2 << 32
 
 func (c *Conn) open(r iwarp.ConnRequest) (err error) {
@@ -270,7 +270,7 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 	}
 }
 
-// Welcome says all that a manager waits for.
+// Welcome sends all that a manager waits for: the Welcome, the toolchains and the first credits.
 func (c *Conn) Welcome() {
 	w := &job.Welcome{Tree: c.d.Tree, Sandbox: c.d.Sandbox, Zstd: c.d.Zstd, Jobs: uint16(c.d.Jobs), MaxBody: uint64(c.d.SlotSize), MaxSource: uint64(c.d.Fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.IDs))}
 	if c.d.Board != nil {
@@ -281,7 +281,7 @@ func (c *Conn) Welcome() {
 	c.Grant(c.d.Jobs)
 }
 
-// Send sends a message; inv, if not zero, is the STag that it invalidates.
+// Send sends a message. inv, if not zero, is the STag that it invalidates.
 func (c *Conn) Send(m job.Message, inv iwarp.STag) {
 	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline, Data: job.Append(nil, m)}
 	if inv != 0 {
@@ -292,7 +292,7 @@ func (c *Conn) Send(m job.Message, inv iwarp.STag) {
 	}
 }
 
-// credit makes one with a slot of its own.
+// credit returns a new credit with a slot of its own.
 func (c *Conn) credit() job.Credit {
 	mem := make([]byte, c.d.SlotSize)
 	mr, err := c.d.pd.RegMR(mem, iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.QP})
@@ -316,7 +316,7 @@ func (c *Conn) Grant(n int) {
 	c.Send(g, 0)
 }
 
-// fetch reads a window, or is nil when the connection ends first.
+// fetch returns the content of a window, or nil if the connection ends first.
 func (c *Conn) fetch(w job.Window) []byte {
 	mem := make([]byte, w.Len)
 	mr, err := c.d.pd.RegMR(mem, iwarp.LocalWrite, nil)
@@ -340,7 +340,7 @@ func (c *Conn) fetch(w job.Window) []byte {
 	return mem
 }
 
-// offer opens a window on data, to be released for job id; 0 is the load board's.
+// offer opens a window on data, which the manager releases by the job's id. The id 0 is for the load board.
 func (c *Conn) offer(id uint64, data []byte) job.Window {
 	o := &iwarp.MROptions{QP: c.QP}
 	if id == 0 {

@@ -1,5 +1,5 @@
-// Package daemontest is a daemon for tests of what speaks to one: it speaks the daemon's side of the job
-// protocol over any device, runs nothing, and lets a test decide what each job comes to.
+// Package daemontest provides a fake daemon for tests of programs that connect to one. It speaks the daemon's
+// side of the job protocol over any device, runs no compiler, and lets a test decide the outcome of each job.
 package daemontest
 
 import (
@@ -16,8 +16,7 @@ import (
 // Toolchain is the toolchain of the tests.
 var Toolchain = unit.ToolchainID{1, 2, 3}
 
-// Daemon speaks the daemon's side of the job protocol and lets a test decide
-// what each job comes to.
+// Daemon is a fake daemon. Its fields, set in Start, decide how it behaves.
 type Daemon struct {
 	t    testing.TB
 	dev  iwarp.Device
@@ -29,40 +28,41 @@ type Daemon struct {
 	Jobs       int
 	Tree       bool
 	Sandbox    uint16
-	Zstd       bool // takes packed sources, and packs results where it may
+	Zstd       bool // accepts packed sources, and packs results if it may
 	SlotSize   int
-	Fetches    int           // bytes of a source that it fetches; 0 = it offers and takes no windows
-	Board      func() []byte // what its load board holds; nil = it has none
+	Fetches    int           // the longest source that it fetches, in bytes; 0 = it fetches none
+	Board      func() []byte // returns the content of its load board; nil = it has none
 	IDs        []unit.ToolchainID
 	Reject     *job.Rejection
-	OnBeat     func()                       // when it is asked for a sign of life
-	BoardGuard sync.Locker                  // of what Board returns
-	Mute       bool                         // takes no receive in: says nothing after the Welcome
-	Version    uint16                       // of the greeting, 0 = ours
-	Key        *psk.Key                     // wants a proof, and gives one
-	Bend       func(private []byte) []byte  // of the Reply's private data
-	OnHello    func(c *Conn)                // default: Welcome, Toolchains, Grant
-	OnJob      func(c *Conn, j *Job)        // in a goroutine of its own; default: Compiled
-	OnCancel   func(c *Conn, m *job.Cancel) // default: acknowledged, and the jobs' ctx ends
+	OnBeat     func()                       // called for each Heartbeat; may be nil
+	BoardGuard sync.Locker                  // guards what Board returns
+	Mute       bool                         // does not acknowledge heartbeats and demands
+	Version    uint16                       // protocol version in the greeting; 0 = job.Version
+	Key        *psk.Key                     // requires a proof of this key, and gives one
+	Bend       func(private []byte) []byte  // changes the private data of the MPA Reply
+	OnHello    func(c *Conn)                // default: Conn.Welcome
+	OnJob      func(c *Conn, j *Job)        // called in its own goroutine; default: finishes with Compiled
+	OnCancel   func(c *Conn, m *job.Cancel) // default: acknowledges, and ends the contexts of the jobs
 
 	Mu      sync.Mutex // guards the rest
 	Conns   []*Conn
 	stopped bool
-	seen    int // jobs
+	seen    int // jobs received
 	WG      sync.WaitGroup
 }
 
-// Job is one job that arrived.
+// Job is one received job.
 type Job struct {
 	job.Job
 	body   *job.Body
 	Text   []byte
-	moved  uint64          // bytes that travelled
-	Ctx    context.Context // ends when it is cancelled, or the connection ends
+	moved  uint64          // bytes received, compressed or not
+	Ctx    context.Context // ends when the job is cancelled or answered, or the connection ends
 	cancel context.CancelFunc
 }
 
-// Start starts a daemon on dev at addr ("127.0.0.1:0"); change may be nil.
+// Start starts a daemon on dev at addr, such as "127.0.0.1:0". change, if not nil, sets fields before it
+// listens. The daemon is stopped at the end of the test.
 func Start(t testing.TB, dev iwarp.Device, addr string, change func(d *Daemon)) *Daemon {
 	t.Helper()
 	d := &Daemon{t: t, dev: dev, Jobs: 2, SlotSize: 1 << 20, IDs: []unit.ToolchainID{Toolchain}}
@@ -93,7 +93,7 @@ func (d *Daemon) Stop() {
 	d.WG.Wait()
 }
 
-// Kill resets all connections; new ones are taken.
+// Kill resets all connections. The daemon still accepts new ones.
 func (d *Daemon) Kill() {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -102,7 +102,7 @@ func (d *Daemon) Kill() {
 	}
 }
 
-// JobsSeen counts the jobs that arrived.
+// JobsSeen returns how many jobs the daemon has received.
 func (d *Daemon) JobsSeen() int {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -151,5 +151,5 @@ func (d *Daemon) accept() {
 	}
 }
 
-// SinkSTag returns the STag that the Result has to invalidate.
+// SinkSTag returns the STag that the job's Result must invalidate.
 func (j *Job) SinkSTag() iwarp.STag { return iwarp.STag(j.Sink.STag) }

@@ -10,21 +10,21 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
-// Network is devices without sockets, for tests in simulated time.
+// Network is an in-memory network of devices, for tests in simulated time.
 type Network struct {
 	*iwarptest.Network
-	Slow    map[string]int    // bytes a second to an address
-	Dialled func(addr string) // nil, or called for each attempt to connect
+	Slow    map[string]int    // bytes per second by the address dialled; others are not limited
+	Dialled func(addr string) // called for each attempt to connect; may be nil
 
 	t testing.TB
 }
 
-// NewNetwork returns one without a device.
+// NewNetwork returns a network without devices.
 func NewNetwork(t testing.TB) *Network {
 	return &Network{Network: iwarptest.NewNetwork(), Slow: make(map[string]int), t: t}
 }
 
-// Open returns one more device on the network, which the caller closes.
+// Open returns a new device on the network. The caller closes it.
 func (n *Network) Open() iwarp.Device {
 	n.t.Helper()
 	cfg := n.Config()
@@ -46,10 +46,10 @@ func (n *Network) Open() iwarp.Device {
 	return dev
 }
 
-// slowConn lets bytes out at a rate.
+// slowConn is a connection that sends at a limited rate.
 type slowConn struct {
 	net.Conn
-	rate int // bytes a second
+	rate int // bytes per second
 }
 
 func (c slowConn) Write(p []byte) (int, error) {

@@ -14,14 +14,13 @@ import (
 	"slices"
 )
 
-// The file, little-endian:
+// The format of the file, little-endian:
 //
 //	0     8         12        16       20
-//	| mag | version | entries | lines | entries… | lines… | all | SHA-256 of what is before |
+//	| mag | version | entries | lines | entries… | lines… | all | SHA-256 of all before |
 //
-// An entry is 48 bytes: key 16, log f64, spread f32, n u32, rss/KiB u32, size u64
-// (in all 44), seen u32. A line is its class, seen u32 and eight f64: 72 bytes; all
-// is the same with class zero.
+// An entry has 48 bytes: key 16, log f64, spread f32, n u32, rss in KiB u32, size u64, seen u32. A line has 72
+// bytes: class 4, seen u32, eight f64. all is a line with class zero.
 const (
 	magic    = "rdcchist"
 	version  = 1
@@ -34,8 +33,8 @@ const (
 // ErrFile is wrapped by the error for a file that is not a history.
 var ErrFile = errors.New("not a history of compiles, or a damaged one: starting an empty one in its place")
 
-// Open reads the history at path, of at most limit entries. A missing file is an empty history. The Store
-// can always be used; the error, one line for a person, says why it begins empty.
+// Open reads the history at path and keeps at most limit entries. A missing file is an empty history. The
+// Store can always be used; the error, one line for the user, says why it starts empty.
 func Open(path string, limit int) (*Store, error) {
 	s := newStore(path, limit)
 	f, err := s.read()
@@ -73,15 +72,15 @@ func (s *Store) read() (contents, error) {
 	return c, nil
 }
 
-// Save writes the history to its file, if anything was learned since the last time. What another process
-// has saved meanwhile is kept: of an entry that both have, the one seen last.
+// Save writes the history to its file if anything was learned since it was last saved. It keeps what another
+// process has saved meanwhile; of an entry that both have, it keeps the one seen last.
 func (s *Store) Save() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.dirty {
 		return nil
 	}
-	// Whatever is wrong with the old file, a new one is the remedy.
+	// An old file that cannot be read is replaced.
 	if old, err := s.read(); err == nil {
 		s.merge(old)
 	}

@@ -1,14 +1,12 @@
-// Package history remembers what compiles took, from one run of the manager to the
-// next, so that the scheduler knows a job's length and memory before it begins.
+// Package history remembers the time and memory that compiles took, from one run of the manager to the next,
+// so that the scheduler can predict a job before it begins.
 //
-// An entry is for one source compiled with one toolchain and the words that count
-// (Of). It keeps the mean and the variance of the logarithm of the CPU time, as
-// compile times vary by factors, and the peak memory. For new sources there is a line
-// fitted to everything that the same toolchain compiled in the same language:
-// log(time) against log(size).
+// An entry is for one source, compiled with one toolchain and the arguments that count (see Of). It keeps the
+// peak memory and the mean and variance of the logarithm of the CPU time, because compile times vary by
+// factors. New sources are predicted by a line of log(time) against log(size), fitted to everything that the
+// same toolchain compiled in the same language.
 //
-// Times are those of a core of speed 1: what was measured on a host is multiplied by
-// scheduler.Speed before it comes here.
+// Times are for a core of speed 1: the caller multiplies what was measured on a host by scheduler.Speed.
 package history
 
 import (
@@ -24,8 +22,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Key identifies one kind of compile: its first classLen bytes the toolchain and language, the others the source and
-// words.
+// Key identifies one kind of compile: the first classLen bytes the toolchain and language, the others the
+// source and the arguments that count.
 type Key [16]byte
 
 const classLen = 4
@@ -34,10 +32,10 @@ type class [classLen]byte
 
 func (k Key) class() class { return class(k[:classLen]) }
 
-// Of returns the Key of a compile of source, a path that is the same at the next compile of it, with args.
-// Of args only those count that change what the compiler has to do: optimization, debug information,
-// features, the machine, the language. Macros do not: some hold the time or a version, and would make every
-// build a new one.
+// Of returns the Key of a compile of source with args. source must be the same path in each compile of it.
+// Only the arguments that change the compiler's work count: optimization, debug information, features, the
+// machine and the language. Macros do not count: some hold the time or a version, which would give every
+// build new keys.
 func Of(toolchain [16]byte, source string, args []string) Key {
 	var k Key
 	lang := filepath.Ext(source)
@@ -76,7 +74,7 @@ type entry struct {
 	spread float64 // variance of it
 	n      uint32  // number of samples, up to remembered
 	rss    uint64  // peak, bytes; 0 = unknown
-	size   uint64  // of the source at the last compile, bytes; 0 = unknown
+	size   uint64  // size of the source at the last compile, bytes; 0 = unknown
 	seen   uint32  // last use, minutes since 1970
 }
 
@@ -91,8 +89,8 @@ type line struct {
 const (
 	remembered = 8     // samples that an entry remembers; older ones fade
 	fade       = 0.995 // factor on a line's sums with each sample: about 200 count
-	enough     = 3     // samples that a class needs before it is used
-	classes    = 256   // at most
+	enough     = 3     // samples that a line needs before it is used
+	classes    = 256   // most classes
 
 	priorSpread = 0.06 // variance of an entry's logarithms before there are samples: a quarter either way
 	lineSpread  = 0.5  // the same for a line
@@ -125,8 +123,8 @@ func (s *Store) Len() int {
 	return len(s.entries)
 }
 
-// Predict returns what a compile of kind k and size bytes (0 = unknown) is expected to take. Without any
-// experience the Cost is zero.
+// Predict returns the expected time and memory of a compile of kind k with a source of size bytes (0 =
+// unknown). The Cost is zero if nothing has been learned yet.
 func (s *Store) Predict(k Key, size uint64) scheduler.Cost {
 	s.mu.Lock()
 	defer s.mu.Unlock()

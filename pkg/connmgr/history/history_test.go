@@ -29,7 +29,7 @@ func open(t *testing.T, path string, limit int) *Store {
 	return s
 }
 
-// within reports whether got is want, up to a part of it.
+// within reports whether got is want, give or take a fraction of it.
 func within(got, want time.Duration, part float64) bool {
 	return math.Abs(float64(got)-float64(want)) <= part*float64(want)
 }
@@ -94,14 +94,14 @@ func TestSameSourceAgain(t *testing.T) {
 	if steady.Memory >= 100<<20 || steady.Memory < 50<<20 {
 		t.Errorf("memory is %d MiB, want less than an old peak and no less than what it takes", steady.Memory>>20)
 	}
-	// What it takes now counts, not what it took long ago.
+	// What a compile takes now counts, not what it took long ago.
 	for range 3 * remembered {
 		s.Learn(k, 1000, 8*time.Second, 0)
 	}
 	if c := s.Predict(k, 1000); !within(c.Time, 8*time.Second, 0.1) {
 		t.Errorf("a source that has grown takes %v, want 8 s", c.Time)
 	}
-	// Unsteady ones have a wide percentile.
+	// Times that vary have a wide percentile.
 	for i := range 4 * remembered {
 		s.Learn(k, 1000, time.Duration(1+7*(i%2))*time.Second, 0)
 	}
@@ -130,7 +130,7 @@ func TestSizeAsPrior(t *testing.T) {
 			t.Errorf("C++ of %d bytes: %+v, want about %v", size, cc, want)
 		}
 	}
-	// Of a class with too few samples, all classes together.
+	// For a class with too few samples, all classes together are used.
 	if c := s.Predict(Of([16]byte{9}, "new.c", nil), 10000); c.Time < 10*time.Millisecond || c.Time > 110*time.Millisecond {
 		t.Errorf("another compiler: %+v, want between C and C++", c)
 	}
@@ -176,7 +176,7 @@ func TestKeptInAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := open(t, path, 100)
-	for i := range 60 { // some of them new
+	for i := range 60 { // some of the keys are new
 		k := key(fmt.Sprint(i))
 		a, b := s.Predict(k, 5000), again.Predict(k, 5000)
 		if a.Known != b.Known || a.Memory != b.Memory || !within(b.Time, a.Time, 1e-6) || !within(b.P95, a.P95, 1e-6) {
@@ -288,8 +288,8 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, it is refused, or gives predictions that are
-// times, and is written again as it was read.
+// FuzzParse: any file is either refused, or gives predictions that are valid times and is written again as it
+// was read.
 func FuzzParse(f *testing.F) {
 	s := newStore("", 10)
 	for i := range 5 {

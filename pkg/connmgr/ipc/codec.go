@@ -12,24 +12,24 @@ import (
 const (
 	maxFiles = 64
 	MaxWords = 1024 // in a list of words
-	// MaxAbsent is how many names a Submit may tell of that were looked for in vain.
+	// MaxAbsent is the most names in Submit.Absent.
 	MaxAbsent = 16 << 10
-	maxArgs   = 64 << 10 // words of a command; a frame has room for no more
+	maxArgs   = 64 << 10 // words of a command; a frame cannot hold more
 )
 
-// HeaderLen is the length of what stands before a frame's fields.
+// HeaderLen is the length of a frame's header, the part before its fields, in bytes.
 const HeaderLen = 5
 
-// Errors of frames.
+// Errors in frames.
 var (
 	ErrMalformed = errors.New("malformed frame")
-	// ErrVersion: the other side speaks another version; the fields are not read.
+	// ErrVersion says that the other side speaks another version of the protocol. The fields are not read.
 	ErrVersion = errors.New("another version of the local protocol")
 )
 
-// Append adds the frame of m to b. Every message has such a method, and a Parse
-// that reads the fields (the frame without its header). Strings and slices of a
-// parsed message are copies.
+// Append appends the frame of m to b and returns the extended slice. Every message has such a method, and a
+// Parse method that reads the fields (the frame without its header). Strings and slices of a parsed message
+// are copies.
 func (m *Lease) Append(b []byte) []byte {
 	b, at := begin(b, KindLease)
 	b = append(b, m.Version)
@@ -53,7 +53,7 @@ func (m *Lease) Append(b []byte) []byte {
 	return end(b, at)
 }
 
-// append adds c, which may be nil.
+// append appends c, which may be nil, to b.
 func (c *Command) append(b []byte) []byte {
 	b = wire.AppendBool(b, c != nil)
 	if c == nil {
@@ -172,8 +172,7 @@ func (m *Submit) Append(b []byte) []byte {
 	return end(b, at)
 }
 
-// Parse reads a Submit. The offsets are the wrapper's word: the manager holds
-// them against the slot's size.
+// Parse reads a Submit. It does not check the offsets: the manager compares them with the slot's size.
 func (m *Submit) Parse(p []byte) error {
 	d := newDecoder(p)
 	*m = Submit{BodyOff: d.Uint32(), BodyLen: d.Uint32(), TextOff: d.Uint32(), TextLen: d.Uint64(), PreprocessUS: d.Uint32(), Tree: d.Bool(), Absent: d.stringsUpTo(MaxAbsent), Unsure: d.Bool()}
@@ -317,7 +316,7 @@ func (m *Replace) Append(b []byte) []byte {
 	return end(wire.AppendBool(append(b, m.Version), m.Force), at)
 }
 
-// Parse reads a Replace, of whatever version; what a later one adds is not for us.
+// Parse reads a Replace of any version and ignores the fields that a later version adds.
 func (m *Replace) Parse(p []byte) error {
 	d := newDecoder(p)
 	*m = Replace{Version: d.Uint8(), Force: d.Bool()}
@@ -327,15 +326,14 @@ func (m *Replace) Parse(p []byte) error {
 	return nil
 }
 
-// AppendBare adds a frame without fields: KindGo or KindWait.
+// AppendBare appends a frame without fields, of KindGo or KindWait, to b.
 func AppendBare(b []byte, k Kind) []byte {
 	b, at := begin(b, k)
 	return end(b, at)
 }
 
-// Next splits the first frame off b. n is its length in b with the header, or 0
-// when b does not hold a whole frame yet; want is then the length to wait for.
-// The fields are a part of b.
+// Next returns the first frame in b. n is its length with the header, or 0 if b does not hold a whole frame
+// yet; want is then the length to wait for. The fields share b's memory. The error is nil or ErrMalformed.
 func Next(b []byte) (k Kind, fields []byte, n, want int, err error) {
 	if len(b) < HeaderLen {
 		return 0, nil, 0, HeaderLen, nil
@@ -394,7 +392,7 @@ func (d *decoder) count(least, limit int) int {
 
 func (d *decoder) segment() Segment { return Segment{Off: d.Uint64(), Len: d.Uint64()} }
 
-// otherVersion ends the reading of a message of another version.
+// otherVersion returns the error for a message of another version.
 func (d *decoder) otherVersion() error {
 	if d.Fault != "" {
 		return ErrMalformed

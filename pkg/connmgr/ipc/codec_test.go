@@ -35,7 +35,7 @@ var messages = map[Kind]message{
 	KindReply:   &Reply{Code: 3, Data: []byte("{}")},
 }
 
-// TestReplaceOfLaterVersions: a manager is replaced by one that it knows nothing of.
+// TestReplaceOfLaterVersions: a manager can be replaced by a later version.
 func TestReplaceOfLaterVersions(t *testing.T) {
 	want := Replace{Version: 200, Force: true}
 	frame := want.Append(nil)
@@ -68,8 +68,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEveryFieldMatters changes each byte of each frame: a field that is not
-// encoded, or is read from the wrong place, goes unnoticed.
+// TestEveryFieldMatters changes each byte of each frame, and expects another message or an error. It would
+// find a field that is not encoded or is read from the wrong place.
 func TestEveryFieldMatters(t *testing.T) {
 	for _, m := range messages {
 		frame := m.Append(nil)
@@ -149,8 +149,8 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzParseFrame feeds any bytes to Next and every Parse: none panics, and what
-// is understood says the same again when it is sent on.
+// FuzzParseFrame feeds any bytes to Next and every Parse. None panics, and a message that can be parsed gives
+// the same bytes when it is encoded again.
 func FuzzParseFrame(f *testing.F) {
 	for _, m := range messages {
 		f.Add(m.Append(nil))

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// maxFDs is how many descriptors a peer may have in flight to us: a Leased has two.
+// maxFDs is how many received descriptors may wait to be taken. A Leased brings two.
 const maxFDs = 8
 
 // Errors of a connection.
 var (
-	// ErrClosed: the manager ended the connection, or died.
+	// ErrClosed says that the manager ended the connection or died.
 	ErrClosed = errors.New("connection manager closed the connection")
-	// ErrSilent: nothing came for Patience, not even a Wait.
+	// ErrSilent says that nothing came for Patience, not even a Wait.
 	ErrSilent = errors.New("connection manager does not answer")
 )
 
-// Conn is a wrapper's end of the connection: one descriptor, blocking. Interrupt
-// may be called from anywhere; everything else from one goroutine at a time.
+// Conn is a wrapper's end of a connection: one blocking descriptor. Interrupt may be called from any
+// goroutine; everything else from one goroutine at a time.
 type Conn struct {
 	fd   int
 	in   []byte // received; in[:used] has been handed out
 	used int
-	fds  []int // received, not taken yet
+	fds  []int // received and not taken yet
 }
 
-// Dial connects to the manager that listens on path. The error is a syscall.Errno
-// where the system said one: ENOENT and ECONNREFUSED mean that none runs.
+// Dial connects to the manager that listens on the socket path. Its errors are those of the system calls, of
+// type syscall.Errno: ENOENT and ECONNREFUSED mean that no manager runs.
 func Dial(path string) (*Conn, error) {
 	name, dir, err := ShortPath(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func Dial(path string) (*Conn, error) {
 	return c, nil
 }
 
-// SetPatience sets how long Recv and Send wait for the manager to move.
+// SetPatience sets how long Recv and Send wait for the manager before they return ErrSilent.
 func (c *Conn) SetPatience(d time.Duration) error {
 	tv := syscall.NsecToTimeval(int64(d))
 	for _, o := range [...]int{syscall.SO_RCVTIMEO, syscall.SO_SNDTIMEO} {
@@ -65,7 +65,7 @@ func (c *Conn) SetPatience(d time.Duration) error {
 	return nil
 }
 
-// PeerUID is the user that the manager runs as, as the kernel recorded it.
+// PeerUID returns the user that the manager runs as, as the kernel recorded it.
 func (c *Conn) PeerUID() (uint32, error) {
 	cred, err := syscall.GetsockoptUcred(c.fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	if err != nil {
@@ -93,9 +93,8 @@ func (c *Conn) Send(b []byte) error {
 	return nil
 }
 
-// Recv waits for the next frame that is not a Wait. The fields are valid until
-// the next call. ErrClosed, ErrSilent, ErrMalformed or a syscall.Errno: the
-// connection is of no use any more.
+// Recv waits for the next frame that is not a Wait. The fields are valid until the next call. The error is
+// ErrClosed, ErrSilent, ErrMalformed or a syscall.Errno; the connection cannot be used after it.
 func (c *Conn) Recv() (Kind, []byte, error) {
 	for {
 		k, fields, n, want, err := Next(c.in[c.used:])
@@ -115,7 +114,7 @@ func (c *Conn) Recv() (Kind, []byte, error) {
 	}
 }
 
-// fill reads more, with room for a frame of want bytes.
+// fill reads more bytes, after making room for a frame of want bytes.
 func (c *Conn) fill(want int) error {
 	rest := len(c.in) - c.used
 	if cap(c.in) < want {
@@ -163,7 +162,8 @@ func (c *Conn) takeRights(oob []byte) error {
 	return err
 }
 
-// ParseRights returns the descriptors of a received control buffer.
+// ParseRights returns the descriptors in a received control buffer. The caller owns them, also those that come
+// with an error.
 func ParseRights(oob []byte) ([]int, error) {
 	msgs, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -180,8 +180,8 @@ func ParseRights(oob []byte) ([]int, error) {
 	return all, nil
 }
 
-// TakeFDs hands over the n descriptors that came with the last frame. Another
-// number is a broken protocol: all are closed.
+// TakeFDs returns the n descriptors that came with the last frame; the caller owns them. If their number is
+// not n, it closes all and returns ErrMalformed.
 func (c *Conn) TakeFDs(n int) ([]int, error) {
 	fds := c.fds
 	c.fds = nil
@@ -194,11 +194,11 @@ func (c *Conn) TakeFDs(n int) ([]int, error) {
 	return fds, nil
 }
 
-// Interrupt makes a Recv or Send that waits, and every later one, return
-// ErrClosed; the manager sees the end of the connection.
-func (c *Conn) Interrupt() { _ = syscall.Shutdown(c.fd, syscall.SHUT_RDWR) } // fails only when the peer is gone already
+// Interrupt makes a waiting Recv or Send, and every later one, return ErrClosed. The manager sees the end of
+// the connection.
+func (c *Conn) Interrupt() { _ = syscall.Shutdown(c.fd, syscall.SHUT_RDWR) } // fails only if the peer has gone
 
-// Close ends the connection and closes descriptors that nobody took.
+// Close ends the connection and closes the descriptors that were not taken.
 func (c *Conn) Close() {
 	for _, fd := range c.fds {
 		syscall.Close(fd)
@@ -207,12 +207,12 @@ func (c *Conn) Close() {
 	syscall.Close(c.fd)
 }
 
-// maxSunPath is how long a name sockaddr_un can hold, without the final NUL.
+// maxSunPath is the length of the longest name that a sockaddr_un can hold, without the final NUL.
 const maxSunPath = 107
 
-// ShortPath gives a name of path that fits a sockaddr_un: path itself, or its
-// base name under the descriptor dir of its directory, which the caller closes
-// (-1: none) when the name is not needed any more.
+// ShortPath returns a name for path that fits into a sockaddr_un: path itself, with dir -1, or a name under
+// /proc/self/fd that goes through dir, an open descriptor of path's directory. The caller closes dir when the
+// name is no longer needed.
 func ShortPath(path string) (name string, dir int, err error) {
 	if len(path) <= maxSunPath {
 		return path, -1, nil
@@ -241,7 +241,7 @@ func ShortPath(path string) (name string, dir int, err error) {
 
 const oPath = 0x200000 // O_PATH, which package syscall lacks
 
-// retry calls f until it is not interrupted by a signal.
+// retry calls f until it returns something else than EINTR.
 func retry(f func() error) error {
 	for {
 		if err := f(); err != syscall.EINTR {

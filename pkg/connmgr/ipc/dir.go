@@ -12,9 +12,8 @@ var (
 	ErrWritable = errors.New("other users can write to it (chmod go-w)")
 )
 
-// CheckDir refuses a directory that is not this user's own (ErrOwner) or that
-// others may write to (ErrWritable): whoever can replace the socket in it could
-// answer with objects of his own.
+// CheckDir returns an error if dir is not this user's own directory (ErrOwner), or if others may write to it
+// (ErrWritable): a user who can replace the socket in it could answer with forged objects.
 func CheckDir(dir string) error {
 	var st syscall.Stat_t
 	if err := retry(func() error { return syscall.Lstat(dir, &st) }); err != nil {
@@ -31,11 +30,12 @@ func CheckDir(dir string) error {
 	return nil
 }
 
-// Trusted says whether a manager of user uid behind the socket path may serve
-// this user: it is the user himself, root, or the manager of the machine: then
-// the socket and its directory are uid's own, nobody else may write to the
-// directory, it is open to a group, not to all (0750), and only root, or uid, can have
-// put it where it is: in /tmp everybody can.
+// Trusted returns nil if a manager that runs as user uid behind the socket path may serve this user. It may if
+// uid is this user or root, or if it is the manager of the machine. That one is recognized by all of this:
+//
+//   - the socket and its directory belong to uid;
+//   - only uid may write to the directory, which is open to a group but not to all users (mode 0750);
+//   - only root or uid can have put the directory where it is, unlike one in /tmp, where every user can.
 func Trusted(path string, uid uint32) error {
 	if uid == 0 || int(uid) == syscall.Geteuid() {
 		return nil
@@ -60,8 +60,8 @@ func Trusted(path string, uid uint32) error {
 	return placedBy(dir, uid)
 }
 
-// placedBy says whether only root and uid can decide what lies at dir: all that is above
-// it, where links lead to, is theirs and closed to others.
+// placedBy returns nil if only root and uid can decide what is found at dir: all directories above it, with
+// links followed, belong to them, and no other user may write to them.
 func placedBy(dir string, uid uint32) error {
 	var fd int
 	err := retry(func() (err error) {
@@ -102,10 +102,10 @@ const (
 	LogName    = "cm.log"
 )
 
-// StateDir is the directory of the socket, from the environment: RDISTCC_DIR, else the
-// first of XDG_RUNTIME_DIR/rdistcc, HOME/.cache/rdistcc and /tmp/rdistcc-UID that this
-// user can write to, or make. A package is built with a HOME that does not exist, su
-// keeps the XDG_RUNTIME_DIR of somebody else, and a container's home is read-only.
+// StateDir returns the directory of the socket, according to the environment: RDISTCC_DIR if set, otherwise
+// the first of XDG_RUNTIME_DIR/rdistcc, HOME/.cache/rdistcc and /tmp/rdistcc-UID that this user can write to
+// or create. It checks because package builds have a HOME that does not exist, su keeps the XDG_RUNTIME_DIR
+// of the other user, and a home in a container may be read-only.
 func StateDir(getenv func(string) string) string {
 	if d := getenv("RDISTCC_DIR"); d != "" {
 		return d
@@ -119,8 +119,8 @@ func StateDir(getenv func(string) string) string {
 	return "/tmp/rdistcc-" + strconv.Itoa(syscall.Geteuid())
 }
 
-// ours reports whether this user can write to what lies below base by these names, or
-// make it. base itself has to be there.
+// ours reports whether this user can write to the directory base plus names, or create it. base itself must
+// exist.
 func ours(base string, names ...string) bool {
 	const modeWX = 3 // W_OK | X_OK
 	for i := len(names); ; i-- {
@@ -135,8 +135,8 @@ func ours(base string, names ...string) bool {
 	}
 }
 
-// SocketPath is the manager's socket, from the environment: RDISTCC_CM_SOCKET,
-// else cm.sock in StateDir.
+// SocketPath returns the path of the manager's socket, according to the environment: RDISTCC_CM_SOCKET if set,
+// otherwise cm.sock in StateDir.
 func SocketPath(getenv func(string) string) string {
 	if s := getenv("RDISTCC_CM_SOCKET"); s != "" {
 		return s

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestStateDir: the first place that this user can write to, or make. What the
-// environment asks for by RDISTCC_DIR is not weighed.
+// TestStateDir: the state directory is the first place that this user can write to or create. RDISTCC_DIR is
+// used without a check.
 func TestStateDir(t *testing.T) {
 	dir := t.TempDir()
 	must := func(err error) {
@@ -30,7 +30,7 @@ func TestStateDir(t *testing.T) {
 	}{
 		{"", "", "", inTmp},
 		{"", "", home, home + "/.cache/rdistcc"},
-		{"", "", dir, dir + "/.cache/rdistcc"}, // it can be made
+		{"", "", dir, dir + "/.cache/rdistcc"}, // it can be created
 		{"", "", gone, inTmp},
 		{"", "", file, inTmp},
 		{"", "", blocked, inTmp},
@@ -41,7 +41,7 @@ func TestStateDir(t *testing.T) {
 		{gone, dir, home, gone},
 		{file, "", "", file},
 	}
-	if os.Geteuid() != 0 { // root writes there
+	if os.Geteuid() != 0 { // root can write there
 		cases = append(cases, struct{ own, runtime, home, want string }{"", closed, closed, inTmp})
 	}
 	for _, c := range cases {

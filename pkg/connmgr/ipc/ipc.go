@@ -1,10 +1,9 @@
-// Package ipc is what a wrapper and the connection manager say to each other
-// over a Unix stream socket. A frame is a little-endian uint32 (the number of
-// bytes that follow), a kind byte and the fields in the order of their struct:
-// integers of their width, bools as one byte, strings, byte slices and lists as
-// a uint32 count and their elements. Descriptors travel with a frame's first byte.
+// Package ipc implements the local protocol, which a wrapper and the connection manager speak over a Unix
+// stream socket. A frame is a little-endian uint32 (the number of bytes that follow), a kind byte, and the
+// fields in the order of their struct: integers in their width, bools as one byte, and strings, byte slices
+// and lists as a uint32 count and their elements. Descriptors travel with a frame's first byte.
 //
-// One connection is one command:
+// Each command has a connection of its own:
 //
 //	wrapper                                manager
 //	  Lease ─────────────────────────────▶   knows what the compile reads: a host compiles
@@ -12,7 +11,7 @@
 //	  places the files
 //	  Finish ────────────────────────────▶   counted
 //
-// or, where the manager does not know what the compile reads:
+// or, if the manager does not know what the compile reads:
 //
 //	Lease ─────────────────────────────▶   waits for a preprocessor's turn, a slot
 //	◀──────────────── Leased, 2 descriptors   (or GoLocal)
@@ -22,17 +21,16 @@
 //	places the files
 //	Finish ────────────────────────────▶   counted; the slot is free again
 //
-// A command that is not for the farm says Local instead of Lease, waits for Go
-// unless its turn is TurnNone, runs, and says Finish. A wrapper that was leased
-// a slot and finds that the command must run here after all (the text does not
-// fit, the remote compiler printed something) says Local on the same connection:
-// that gives the slot back. Whenever the wrapper's end closes early the manager
-// cancels what is under way.
+// For a command that is not distributed, the wrapper sends Local instead of Lease, waits for Go unless the
+// turn is TurnNone, runs the command, and sends Finish. If a wrapper with a slot finds that the command must
+// run here after all (the text does not fit, the remote compiler printed something), it sends Local on the
+// same connection, which gives the slot back. If the wrapper's end closes early, the manager cancels what is
+// under way.
 //
-// While the manager has a question to answer it sends Wait every WaitEvery, so
-// that a wrapper can tell a long queue from a manager that hangs.
+// While the manager owes an answer, it sends Wait every WaitEvery, so that a wrapper can tell a long queue
+// from a manager that hangs.
 //
-// A manager is replaced in the midst of a build by one that asks it for its socket:
+// A manager can be replaced in the middle of a build: the new one asks the old one for its socket.
 //
 //	new manager                            old manager
 //	  Replace ───────────────────────────▶
@@ -41,28 +39,28 @@
 //	  Go ────────────────────────────────▶   takes nothing new, finishes what it has
 //	  ◀───────────────────────────── Reply   has given up its other addresses too
 //
-// As both hold the same socket, who connects meanwhile waits in its queue or is served.
-// These frames do not change from version to version.
+// As both hold the same socket, a wrapper that connects meanwhile is served or waits in the socket's queue.
+// These frames are the same in all versions.
 //
-// The package is linked into the wrapper: raw system calls, no reflection, no
-// package net. The manager's end is package ipcserver.
+// The package is linked into the wrapper, so it uses raw system calls, no reflection and not package net. The
+// manager's end is package ipcserver.
 package ipc
 
 import "time"
 
-// Version of this protocol; a manager refuses another one by GoLocal("manager").
+// Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
+// "manager".
 const Version = 5
 
-// DistccList begins the host list of a wrapper that has it from $DISTCC_DIR/hosts, as
-// distcc would: a comment. It is for jobs of which the manager has no list that was
-// written for rdistcc.
+// DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
+// distcc would. Such a list is used only if the manager has none that was written for rdistcc.
 const DistccList = "# of DISTCC_DIR\n"
 
-// MaxFrame bounds a frame, in bytes behind the length.
+// MaxFrame bounds a frame, in bytes after the length.
 const MaxFrame = 4 << 20
 
-// WaitEvery is how often a manager that owes an answer says so, Patience how
-// long a wrapper listens to silence before it gives the manager up for lost.
+// WaitEvery is how often a manager that owes an answer sends Wait. Patience is the silence after which a
+// wrapper gives up on the manager.
 const (
 	WaitEvery = 5 * time.Second
 	Patience  = 30 * time.Second
@@ -71,10 +69,10 @@ const (
 // Kind is a frame's kind.
 type Kind uint8
 
-// Kinds. W: from the wrapper, M: from the manager.
+// Kinds of frames. W: sent by the wrapper, M: sent by the manager.
 const (
 	KindLease   Kind = 1 + iota // W
-	KindLeased                  // M, with the source's and the sink's descriptor
+	KindLeased                  // M, with descriptors (see Leased)
 	KindGoLocal                 // M
 	KindSubmit                  // W
 	KindResult                  // M
@@ -83,8 +81,8 @@ const (
 	KindFinish                  // W
 	KindControl                 // W: a subcommand of rdistcc
 	KindReply                   // M
-	KindWait                    // M, no fields: the answer is still to come
-	KindReplace                 // W: another manager wants to take over; the same in all versions
+	KindWait                    // M, no fields: the answer will follow
+	KindReplace                 // from another manager, which wants to take over; the same in all versions
 )
 
 // Turn says which turn a local command waits for.
@@ -92,12 +90,12 @@ type Turn uint8
 
 // Turns.
 const (
-	TurnNone  Turn = iota // start at once, no Go is sent (queries)
+	TurnNone  Turn = iota // start at once, no Go is sent (as for queries)
 	TurnCPP               // a preprocessor's turn
 	TurnLocal             // a local compile's or link's turn
 )
 
-// Mode is RDISTCC_MODE.
+// Mode is the value of RDISTCC_MODE.
 type Mode uint8
 
 // Modes.
@@ -107,148 +105,147 @@ const (
 	ModeLocal
 )
 
-// Fallback is RDISTCC_FALLBACK: whether the command may be compiled here where the farm
-// is in trouble.
+// Fallback is the value of RDISTCC_FALLBACK: whether the command may be compiled here if the farm is in
+// trouble.
 type Fallback uint8
 
-// What a command says of fallback. RDISTCC_MODE=remote forbids it too.
+// Values of Fallback. RDISTCC_MODE=remote forbids fallback too.
 const (
 	FallbackUnsaid    Fallback = iota // the manager's settings decide
-	FallbackAllowed                   // whatever those say
-	FallbackForbidden                 // so the manager is patient with hosts
+	FallbackAllowed                   // whatever the settings say
+	FallbackForbidden                 // then the manager is patient with hosts
 )
 
 // Lease asks for a slot and a host for one compile.
 type Lease struct {
 	Version     uint8
-	Hosts       string // host list of the environment; empty: the manager's own
+	Hosts       string // host list of the environment, or empty for the manager's own
 	Mode        Mode
 	Fallback    Fallback
 	Compiler    string // absolute path of the real compiler
-	Source      string // as on the command line, for status pages and `why`
+	Source      string // as on the command line, for the status page and `rdistcc why`
 	Output      string
 	Cwd         string
-	IOTimeoutMS uint32 // 0 = the manager's
-	BackoffMS   uint32 // how long a lost host is avoided; NoBackoff = not at all, 0 = the manager's
-	// List and Preprocess hold the words behind the compiler's name of what the wrapper
-	// would like to run here without the driver, in the sources and in the text form,
-	// with placeholders for names (package driver); empty: do not look for Direct.
+	IOTimeoutMS uint32 // 0 = the manager's setting
+	BackoffMS   uint32 // how long a lost host is avoided; NoBackoff = not at all, 0 = the manager's setting
+	// List and Preprocess hold the compiler's arguments in the sources and in the text form, with placeholders
+	// for names (package driver), for commands that the wrapper would like to run here without the driver. If
+	// they are empty, the manager does not look for Leased.Direct.
 	List       []string
 	Preprocess []string
-	Language   string // for -x; empty: the wrapper does not ask for Include
-	NeedTree   bool   // can travel only in the sources form
-	// Machine has the command's words -m..., in order, if one of them ends in
-	// "=native"; else it is empty.
+	Language   string // for -x; empty if the wrapper does not need Leased.Include
+	NeedTree   bool   // the job can travel only in the sources form
+	// Machine has the command's -m... words in order if one of them ends in "=native"; otherwise it is empty.
 	Machine []string
-	// Path and Libraries are the command's PATH and LD_LIBRARY_PATH: a driver may find
-	// its assembler by the one, and all of them their libraries by the other.
+	// Path and Libraries are the command's PATH and LD_LIBRARY_PATH. A driver may find its assembler by the
+	// former, and all programs their libraries by the latter.
 	Path, Libraries string
-	Build           string // RDISTCC_BUILD: which build this is of; empty: the manager tells builds apart by the process
-	// Command is what the manager needs to make the job by itself, if it knows what the
-	// compile reads; nil: it is not to.
+	Build           string // RDISTCC_BUILD, the build's name; empty: builds are told apart by process
+	// Command is what the manager needs to make the job by itself if it knows what the compile reads. It is
+	// nil if the manager must not do that.
 	Command *Command
 }
 
-// Command is one compile as it was typed, and how its wrapper sees the file system: paths
-// mean the same to a manager only if it sees the same one.
+// Command is one compile as it was typed, and its wrapper's view of the file system: paths mean the same to
+// the manager only if its view is the same.
 type Command struct {
-	Argv0    string   // as the compiler would be called
-	Real     string   // its path without links
-	Args     []string // behind its name, with response files expanded
-	Env      []string // the variables that go along with sources (compile.GoesWithSources)
-	Terminal bool     // standard error is one
-	Words    bool     // what a host's compiler prints is good enough, whatever it is
+	Argv0    string   // the compiler's argv[0]
+	Real     string   // the compiler's path, with links resolved
+	Args     []string // the arguments, with response files expanded
+	Env      []string // the variables that travel in the sources form (compile.GoesWithSources)
+	Terminal bool     // standard error is a terminal
+	Words    bool     // what a host's compiler prints is always good enough
 	View     View
 }
 
-// NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
+// NoBackoff is the value of Lease.BackoffMS with which a lost host is tried again at once.
 const NoBackoff = ^uint32(0)
 
-// Leased is a slot. Descriptors: source (read and write), sink (read), in this order;
-// the wrapper owns them and closes them.
+// Leased grants a slot. Two descriptors come with it, in this order: the source (read and write) and the sink
+// (read). The wrapper owns and closes them.
 type Leased struct {
 	Job       uint64
-	SourceMax uint64 // bytes that body and text may take
+	SourceMax uint64 // the most bytes that body and text may take together
 	Family    string // "gcc" or "clang"
 	Major     uint32 // compiler's major version
-	// Direct is what the driver would run for the words of the form that is to be made,
-	// its path first and with the same placeholders; empty: run the driver.
+	// Direct is the program that the driver would run for Lease.List or Lease.Preprocess, whichever is of the
+	// form to be made: its path, then its arguments with the same placeholders. If it is empty, the wrapper
+	// runs the driver.
 	Direct []string
-	// Tree: make the sources form, as some host that may take the job shows trees,
-	// or none is known yet; else the text form.
+	// Tree asks for the sources form, because some host that may take the job has private trees or none is
+	// known yet. Otherwise the wrapper makes the text form.
 	Tree bool
-	// Fast: what the host's compiler prints stands in the text form too.
+	// Fast says that what the host's compiler prints is final, also in the text form.
 	Fast bool
-	// Include lists the directories where this compiler looks for headers of
-	// Lease.Language by itself, or is nil while that is not known.
+	// Include lists the compiler's default header directories for Lease.Language. It is empty while they are
+	// not known.
 	Include []string
-	// Native takes the place of the words of Lease.Machine that end in "=native",
-	// before all other words; empty without such words.
+	// Native replaces the words of Lease.Machine that end in "=native", and goes before all other words. It is
+	// empty without such words.
 	Native []string
-	// NativeOrder: the compiler gets its options in another order then. That shows
-	// where it records them, and nowhere else.
+	// NativeOrder says that the compiler then gets its options in another order. That shows only where it
+	// records them.
 	NativeOrder bool
-	// Known: the manager has made the job by itself, in the sources form, and a host has
-	// compiled it. A Result follows at once. There is only one descriptor, the sink's.
+	// Known says that the manager has made the job by itself, in the sources form, and a host has compiled
+	// it. A Result follows at once. Then only one descriptor comes along, the sink.
 	Known bool
-	// Inputs says how the manager knew what the compile reads, InputsScan or InputsMemo;
-	// where it did not, why not, a word. Files is how many there are.
+	// Inputs says how the manager knew what the compile reads, InputsScan or InputsMemo, or else why it did
+	// not, in a word. Files is how many files the compile reads, if they are known.
 	Inputs string
 	Files  uint32
-	// Unsure: a message may quote a file that the job has not brought.
+	// Unsure says that a message may quote a file that the job did not bring.
 	Unsure bool
 }
 
-// What Leased.Inputs says of a job that is Known.
+// Values of Leased.Inputs for a job that is Known.
 const (
-	InputsScan = "scan" // by a look at the files
-	InputsMemo = "memo" // the compiler had been asked, and nothing has changed
+	InputsScan = "scan" // from the files
+	InputsMemo = "memo" // from an earlier list of the compiler; nothing has changed since
 )
 
 // Replace asks a manager for its socket.
 type Replace struct {
-	Version uint8 // of the protocol that the new one speaks
-	Force   bool  // also if that is no newer one
+	Version uint8 // of the protocol that the new manager speaks
+	Force   bool  // also if the new manager's version is not newer
 }
 
-// GoLocal says: run the command here. When Trouble is set the user gets Detail
-// as one line, and with fallback forbidden the wrapper exits with Code instead.
-// The local turn (TurnLocal) is already held, and the slot is the manager's again
-// once Finish says that nobody else holds it.
+// GoLocal tells the wrapper to run the command here. If Trouble is set, the wrapper shows Detail to the user
+// as one line and, if fallback is forbidden, exits with Code instead of running the command. The wrapper
+// already holds a local turn (TurnLocal). The slot is the manager's again once Finish.Closed says so.
 type GoLocal struct {
-	Reason  string // as in the documentation, say "no-hosts"
+	Reason  string // as in docs/reasons.md, such as "no-hosts"
 	Trouble bool
 	Code    uint8  // one of rdistcc's exit codes
 	Detail  string // one line without "rdistcc: " and "; compiled here"
-	Host    string // that had the trouble, or empty
-	// NoFallback: the settings forbid to fall back; RDISTCC_FALLBACK overrides.
+	Host    string // the host that had the trouble, or empty
+	// NoFallback says that the settings forbid fallback; RDISTCC_FALLBACK overrides it.
 	NoFallback bool
 }
 
-// Submit says that nobody but the wrapper holds the slot any more (the preprocessor
-// and its children have ended) and where body and text lie in the source.
+// Submit says where body and text are in the slot, and that only the wrapper still has it open: the
+// preprocessor and its children have ended.
 type Submit struct {
 	BodyOff      uint32 // a multiple of job.BodyAlign
 	BodyLen      uint32
-	TextOff      uint32 // from BodyOff on: job.TextOffset(BodyLen)
+	TextOff      uint32 // relative to BodyOff: job.TextOffset(BodyLen)
 	TextLen      uint64
 	PreprocessUS uint32
-	Tree         bool // the sources form: only for hosts that show trees
-	// Absent are names that were looked for in vain, and Unsure as in Leased: for a manager
-	// that remembers what the compiler has listed.
+	Tree         bool // the job is in the sources form, for hosts with private trees only
+	// Absent are names of files that were looked for and did not exist, at most MaxAbsent. Unsure is as in
+	// Leased. Both are for a manager that remembers what the compiler has listed.
 	Absent []string
 	Unsure bool
 }
 
-// TooMany in Submit.Absent: there are more such names than a frame has room for.
+// TooMany is the value of Submit.Absent if there are more names than a frame has room for.
 var TooMany = []string{""}
 
-// Segment is Len bytes at Off of the sink.
+// Segment is a range of the sink: Len bytes at the offset Off.
 type Segment struct{ Off, Len uint64 }
 
 // File is one output file in the sink.
 type File struct {
-	Index uint8 // in the job body's outputs
+	Index uint8 // its index in the job body's outputs
 	Segment
 }
 
@@ -260,14 +257,14 @@ type Result struct {
 	Stdout Segment
 	Stderr Segment
 	Files  []File
-	// Microseconds: waiting for a credit; source out (post to completion); the
-	// daemon's queue and compile; the rest of the round trip.
+	// In microseconds: the wait for a credit, the write of the source (from post to completion), the time in
+	// the daemon's queue, the compile, and the rest of the round trip.
 	CreditUS, WriteUS, QueueUS, CompileUS, ReturnUS uint32
 	BytesOut, BytesIn                               uint64
-	SentFiles                                       uint32 // contents that were sent; the host had the others
+	SentFiles                                       uint32 // files whose contents were sent; the host had the rest
 	Attempts                                        uint8
-	// Moved: the result lies in another sink than the leased one, whose descriptor
-	// (read) comes along; the wrapper owns it and closes it.
+	// Moved says that the result is in another sink than the leased one. Its descriptor (read) comes along;
+	// the wrapper owns and closes it.
 	Moved bool
 }
 
@@ -277,35 +274,35 @@ type Local struct {
 	Reason                   string
 	Turn                     Turn
 	Compiler, Source, Output string
-	// Closed, where a slot was leased on this connection: nobody holds its
-	// source any more, it may be used again.
+	// Closed says that the source of the slot leased on this connection, if any, is no longer open outside the
+	// manager, so the slot may be used again.
 	Closed bool
 }
 
 // Finish ends a command.
 type Finish struct {
-	Where                 uint8  // 0 remote, 1 local
+	Where                 uint8  // WhereRemote or WhereLocal
 	Reason                string // local only
 	Exit                  uint8
 	TotalUS, PreprocessUS uint32
-	// Closed: nobody holds the slot's source any more, it may be used again.
+	// Closed says that the slot's source is no longer open outside the manager, so the slot may be used again.
 	Closed bool
 }
 
-// Where a command ran (Finish.Where).
+// Values of Finish.Where: where a command ran.
 const (
 	WhereRemote = 0
 	WhereLocal  = 1
 )
 
-// Control is a subcommand: its words, and where it was typed.
+// Control is a subcommand of rdistcc: its words and the host list of its environment.
 type Control struct {
 	Version uint8
 	Args    []string
 	Hosts   string
 }
 
-// Reply answers Control: an exit code, and JSON or an error line.
+// Reply answers Control and Replace: an exit code, and JSON or an error line.
 type Reply struct {
 	Code uint8
 	Data []byte

@@ -6,16 +6,16 @@ import (
 	"unsafe"
 )
 
-// View is what a process sees of the file system, and what it may read there: names
-// mean the same to two processes if their views are equal.
+// View is what a process sees of the file system and what it may read there. Names mean the same to two
+// processes if their views are equal.
 type View struct {
-	Mounts         uint64 // inode of its mount namespace; 0: not known, and equal to no other
+	Mounts         uint64 // inode of its mount namespace; 0 = not known, and equal to no other
 	RootDev, Root  uint64 // of its root directory
-	CwdDev, CwdIno uint64 // of the directory that was asked for
-	Rights         uint64 // a sum of its user, groups and effective capabilities
+	CwdDev, CwdIno uint64 // of the given directory
+	Rights         uint64 // a hash of its user, groups and effective capabilities
 }
 
-// Look returns this process's view, with cwd as the directory.
+// Look returns this process's view, with cwd as the given directory.
 func Look(cwd string) (v View) {
 	var st syscall.Stat_t
 	if syscall.Stat("/proc/self/ns/mnt", &st) == nil {
@@ -31,7 +31,7 @@ func Look(cwd string) (v View) {
 	return v
 }
 
-// rights sums up what decides which files this process may read.
+// rights returns a hash of what decides which files this process may read.
 func rights() uint64 {
 	const version3 = 0x20080522 // _LINUX_CAPABILITY_VERSION_3
 	var head = struct {
@@ -42,7 +42,7 @@ func rights() uint64 {
 	groups, _ := syscall.Getgroups() // none, if that fails
 	slices.Sort(groups)
 	_, _, errno := syscall.RawSyscall(syscall.SYS_CAPGET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&caps)), 0)
-	sum := uint64(14695981039346656037) // FNV-1a, of words
+	sum := uint64(14695981039346656037) // FNV-1a over words
 	for _, n := range append([]int{syscall.Geteuid(), syscall.Getegid(), int(caps[0].effective), int(caps[1].effective), int(errno)}, groups...) {
 		sum = (sum ^ uint64(n)) * 1099511628211
 	}

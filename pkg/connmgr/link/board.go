@@ -10,12 +10,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// A daemon's load board is read when its owner asks for it, as a host is about to be
-// chosen, and once a heartbeat while jobs ask for the host; never more often than once in
-// boardPause. The daemon's program notices nothing.
+// boardPause is the least time between two reads of a daemon's load board. The board is read when the owner
+// asks for it, because a host is about to be chosen, and once per heartbeat while jobs want the host. A read
+// does not involve the daemon's program.
 const boardPause = 100 * time.Millisecond
 
-// Where a view comes from.
+// The sources of a View.
 const (
 	FromWelcome   = "welcome"
 	FromResult    = "result"
@@ -23,12 +23,13 @@ const (
 	FromBoard     = "board"
 )
 
-// setViewLocked takes a host's word about itself. The owner is to be told.
+// setViewLocked records the load that a host reports about itself. The caller must tell the owner.
 func (l *Link) setViewLocked(load job.Load, from string) {
 	l.view.Load, l.view.From, l.view.At = load, from, time.Now()
 }
 
-// openBoardLocked makes ready to read the board that the Welcome names.
+// openBoardLocked registers the memory for reading the board that the Welcome names, if it names one and
+// RDMA Reads are possible.
 func (l *Link) openBoardLocked() error {
 	if !l.puller.Can() || l.welcome.Board.STag == 0 {
 		return nil
@@ -43,7 +44,7 @@ func (l *Link) openBoardLocked() error {
 	return nil
 }
 
-// Refresh has the board read if the view is older than most.
+// Refresh starts a read of the load board if the view is at least as old as most. It does not wait for it.
 func (l *Link) Refresh(now time.Time, most time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +64,7 @@ func (l *Link) refreshLocked(now time.Time, most time.Duration) {
 	}
 }
 
-// boardLocked takes what was read.
+// boardLocked handles the end of a read of the board.
 func (l *Link) boardLocked(err error) {
 	b := &l.board
 	b.busy = false
@@ -73,7 +74,7 @@ func (l *Link) boardLocked(err error) {
 	b.reads++
 	x, err := job.ParseBoard(b.mem[:])
 	switch {
-	case errors.Is(err, job.ErrTorn): // the next one is better
+	case errors.Is(err, job.ErrTorn): // the daemon was changing it; the next read will do
 		b.news = append(b.news, BoardTorn)
 	case err != nil:
 		l.failLocked(fmt.Errorf("daemon's load board is a %w", err))

@@ -15,11 +15,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Dial connects to the daemon of the host addr, which is to be dialled at at, and returns
-// once the daemon has said what it can do; ctx bounds all of that.
+// Dial connects to the daemon of the host addr by dialling the address at. It returns once the daemon has
+// sent its Welcome and its toolchains; ctx bounds all of that. The caller must call Run on the link.
 //
-// An error is in words for a person who knows which host is meant; Hopeless says whether
-// it is one that trying again does not mend. The link is its caller's to Run.
+// An error is worded for the user and leaves it to the caller to name the host. Hopeless reports whether
+// trying again is pointless.
 func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, error) {
 	l := &Link{
 		c: c, owner: owner, addr: addr,
@@ -72,8 +72,8 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	}
 	var proof *job.Proof
 	if proving != nil {
-		// Before anything is sent: a host that does not prove that it has the key gets
-		// no word of ours, and there is no way without.
+		// Checked before anything is sent: a host that does not prove that it has the key gets no message,
+		// and there is no connection without the proof.
 		proof = new(job.Proof)
 		if _, proof.MAC, err = proving.Finish(info.Request, info.Reply, info.PrivateData); err != nil {
 			err = fmt.Errorf("does not prove that it has our pre-shared key: %w", err)
@@ -100,9 +100,8 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	return nil, err
 }
 
-// openReceives makes the receives of a connection that is made. That is early enough, as
-// the daemon says nothing before our Hello; earlier, each of the hosts in a long list that
-// do not answer would have its own.
+// openReceives posts the receives of an established connection. That is early enough, because the daemon
+// sends nothing before our Hello. Any earlier, each unreachable host of a long list would hold receive memory.
 func (l *Link) openReceives() (err error) {
 	l.recvMem = make([]byte, recvBuffers*job.MaxMessage)
 	if l.recvMR, err = l.c.PD.RegMR(l.recvMem, iwarp.LocalWrite, nil); err != nil {
@@ -112,20 +111,19 @@ func (l *Link) openReceives() (err error) {
 		l.spare = append(l.spare, i)
 	}
 	for range job.Spare + 1 {
-		if err := l.postRecvLocked(); err != nil { // nobody else knows l yet
+		if err := l.postRecvLocked(); err != nil { // no lock is needed: no other goroutine has l yet
 			return err
 		}
 	}
 	return nil
 }
 
-// errUnknownName is a host that nobody knows: it may be mistyped.
+// errUnknownName says that a host's name does not resolve; it may be mistyped.
 var errUnknownName = errors.New("no such host: correct its name in the host list, or in DNS or /etc/hosts")
 
-// dialError says what a Dial or a connection ran into, in the daemon's own words
-// if it rejected.
-// Whoever shows it names the host: "connection refused" says all that is left of
-// an operation, an address and a system call.
+// dialError returns what a Dial or a connection failed on, in the daemon's own words if it rejected the
+// connection. Operation, address and system call are left out, as in "connection refused": what shows the
+// error names the host.
 func dialError(err error) error {
 	var no *iwarp.RejectedError
 	if !errors.As(err, &no) {
@@ -156,16 +154,16 @@ func dialError(err error) error {
 	return &rejection{r}
 }
 
-// Hopeless reports whether an error of Dial's, or a link's end, is one that trying again does
-// not mend: what one side is, or can prove, is not to the other's liking.
+// Hopeless reports whether dialling again is pointless after err, from Dial or from a link that has ended:
+// one side does not accept the other's version, name, key or certificate.
 func Hopeless(err error) bool {
 	var no *rejection
 	return errors.As(err, &no) && (no.Cause == job.CauseDenied || no.Cause == job.CauseVersion) ||
 		errors.Is(err, psk.ErrMissing) || errors.Is(err, psk.ErrWrong) || unproven(err)
 }
 
-// unproven says that one side's certificate is not to the other's liking: that does not
-// change by trying.
+// unproven reports whether one side does not accept the other's certificate, or its lack of TLS. Dialling
+// again does not change that.
 func unproven(err error) bool {
 	if errors.Is(err, iwarp.ErrPeerTLS) {
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// The user reads "build7:7632 lost (connection refused)", not the way there.
+// The user reads "build7:7632 lost (connection refused)", without the chain of wrapped errors.
 func TestDialErrorSaysTheCause(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	unknown := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "build7", Server: "10.0.0.53:53", IsNotFound: true}}

@@ -8,26 +8,25 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Flight is one job on one link, from its first Write until the daemon can touch
-// neither its source nor its sink any more. Then Done is closed and whoever started it
-// may end both registrations.
+// Flight is one job on one link, from its first Write until the daemon can access neither its source nor its
+// sink any more. Then Done is closed, and the caller of Start may end both registrations.
 type Flight struct {
-	// set before Start, and not changed from then on
+	// set before Start and not changed afterwards
 	ID           uint64
 	Credit       job.Credit
 	Source, Sink iwarp.MR
 	Msg          []byte // the encoded Job
 	Total        uint64 // bytes of the source
-	Length       uint64 // of these, to be written: all, or none as the daemon fetches them
-	Build        uint64 // whose job it is, as Job.Build of the scheduler's
-	Fetch        uint64 // bytes of a result that it may offer
-	Posted       func() // called with the link's lock held once the Job is posted; nil: nothing is
+	Length       uint64 // of these, bytes to write: all, or 0 if the daemon fetches the source
+	Build        uint64 // the build it belongs to, as in scheduler.Job.Build
+	Fetch        uint64 // the longest result that the daemon may offer in a window, in bytes
+	Posted       func() // called with the link's lock held once the Job is posted; may be nil
 
-	// What it came to: set once Done is closed. Result is nil if the link ended first,
-	// for Err, or if it was cancelled before its Job was sent (ErrCancelled).
+	// The outcome, valid once Done is closed. Result is nil if the link ended first, with the cause in Err, or
+	// if the flight was cancelled before its Job was sent (ErrCancelled).
 	Result                 *job.Result
 	Err                    error
-	Began, Wrote, Answered time.Time // put on its way; all of it written; answered
+	Began, Wrote, Answered time.Time // when it was started; all written; answered
 
 	done chan struct{}
 
@@ -39,13 +38,13 @@ type Flight struct {
 	cancelled time.Time
 }
 
-// ErrCancelled is why a flight came to nothing that was cancelled before its Job was sent.
+// ErrCancelled is the error of a flight that was cancelled before its Job was sent.
 var ErrCancelled = errors.New("cancelled")
 
-// Done is closed when the flight has ended; nil before Start.
+// Done returns a channel that is closed when the flight has ended; nil before Start.
 func (f *Flight) Done() <-chan struct{} { return f.done }
 
-// end tells whoever waits for f: err says why there is no Result, if there is none.
+// end closes Done. A non-nil err says why there is no Result.
 func (f *Flight) end(err error) {
 	if f.Err = err; err != nil {
 		f.Result = nil

@@ -8,13 +8,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Start puts f on its way. Its Done is closed without fail, at the latest when the link has
-// ended.
+// Start sends the job f. Its Done channel is closed in any case, at the latest when the link has ended.
 func (l *Link) Start(f *Flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.Began, f.done = time.Now(), make(chan struct{})
-	if l.ended { // between the scheduler's word and now
+	if l.ended { // after the scheduler chose the host
 		f.end(l.cause)
 		return
 	}
@@ -34,7 +33,7 @@ func (l *Link) jobLocked(f *Flight) {
 		return
 	}
 	f.sent = true
-	// Unsignaled: its place on the SQ is known to be free when a later Write is done.
+	// Unsignaled: its place on the SQ is known to be free when a later Write has completed.
 	err := l.qp.PostSend(&iwarp.SendWR{
 		ID: wrOther, Op: iwarp.OpSendInv, Flags: iwarp.Inline | iwarp.Unsignaled,
 		Data: f.Msg, InvSTag: iwarp.STag(f.Credit.Slot.STag),
@@ -47,8 +46,8 @@ func (l *Link) jobLocked(f *Flight) {
 	}
 }
 
-// unspentLocked ends f, which was cancelled before its Job was sent, once the Writes
-// that were posted are done: nothing ran, and its credit goes back.
+// unspentLocked ends f, which was cancelled before its Job was sent, unless posted Writes are still to
+// complete. Nothing ran, so it returns f's credit.
 func (l *Link) unspentLocked(f *Flight) {
 	if f.writes > 0 {
 		return
@@ -58,7 +57,8 @@ func (l *Link) unspentLocked(f *Flight) {
 	f.end(ErrCancelled)
 }
 
-// result takes a job's answer, which came in receive buffer i and must have shut the job's own sink.
+// result handles the answer to a job, which came in receive buffer i. It must have invalidated that job's
+// sink; anything else ends the link.
 func (l *Link) result(i int, r *job.Result, inv iwarp.STag) {
 	l.mu.Lock()
 	l.spare = append(l.spare, i)
@@ -82,15 +82,15 @@ func (l *Link) result(i int, r *job.Result, inv iwarp.STag) {
 	l.landLocked(f)
 	l.mu.Unlock()
 	out := uint64(0)
-	if f.Length == 0 { // no Write of ours has brought it
+	if f.Length == 0 { // the daemon fetched it
 		out = f.Total
 	}
 	l.owner.Answered(l, r.Load, out, r.Next)
 }
 
-// landLocked ends f when it is answered and its source is not read any more: the
-// completion of a Write may be polled after the answer to what it carried. Whoever waits
-// for it is told by serve, once the owner has been told all that came with it.
+// landLocked removes f if it is answered and its source is not read any more: the completion of a Write may
+// be polled after the answer to what it carried. serve then closes its Done, once the owner has been told all
+// that came with the answer.
 func (l *Link) landLocked(f *Flight) {
 	if f.Result == nil || f.writes > 0 {
 		return
@@ -99,8 +99,8 @@ func (l *Link) landLocked(f *Flight) {
 	l.landed = append(l.landed, f)
 }
 
-// Cancel asks for the end of f, which is still to be waited for: its Result is due, except
-// when nothing was started yet, or the link ends. It may have ended already.
+// Cancel asks the daemon to end f. The caller still waits for Done: a Result comes unless the Job was not
+// sent yet or the link ends. f may have ended already.
 func (l *Link) Cancel(f *Flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +117,7 @@ func (l *Link) Cancel(f *Flight) {
 	l.sendCancelLocked()
 }
 
-// sendCancelLocked sends the waiting cancellations once the last were acknowledged.
+// sendCancelLocked sends the waiting cancellations if the last Cancel has been acknowledged.
 func (l *Link) sendCancelLocked() {
 	if l.cancelSeq != l.cancelAcked || len(l.cancels) == 0 {
 		return

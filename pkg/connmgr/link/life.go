@@ -10,12 +10,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// tickTime is how often a link is looked at: twice a heartbeat, as a silence ends with
-// the interval in which it has lasted long enough.
+// tickTime returns the interval at which a link is checked. It is half a heartbeat, because a silence is
+// measured in whole intervals.
 func (c *Config) tickTime() time.Duration { return max(c.Heartbeat/2, 1) }
 
-// tick sends heartbeats, and ends a link whose daemon is silent or does not
-// answer a Cancel. It ends with the link.
+// tick sends heartbeats, and ends a link whose daemon is silent or does not answer a Cancel. It returns when
+// the link has ended.
 func (l *Link) tick() {
 	t := time.NewTicker(l.c.tickTime())
 	defer t.Stop()
@@ -29,8 +29,8 @@ func (l *Link) tick() {
 	}
 }
 
-// ticked counts intervals rather than looking at the clock: a manager that
-// was stopped itself must not take that for the daemon's silence.
+// ticked does the work of one tick. It counts intervals rather than compare times: a manager that was itself
+// stopped must not mistake that for the daemon's silence.
 func (l *Link) ticked(now time.Time) {
 	s := l.qp.Stats()
 	l.mu.Lock()
@@ -48,7 +48,7 @@ func (l *Link) ticked(now time.Time) {
 	if !l.checkPullsLocked() {
 		return
 	}
-	// The stack answers a Read of the board by itself: that says nothing of the daemon.
+	// The daemon's RDMA stack answers a Read of the board by itself, so the answer is no sign of life.
 	heard := int64(s.FPDUsReceived+s.SendsReceived) - int64(l.board.reads)
 	quiet := heard <= l.heard
 	if quiet && !l.movesLocked(&s) {
@@ -58,7 +58,7 @@ func (l *Link) ticked(now time.Time) {
 	}
 	l.heard, l.sent, l.unacked, l.acked = max(heard, l.heard), s.FPDUsSent, s.Unacked, s.Path.Acked
 	if wanted {
-		l.refreshLocked(now, l.c.Heartbeat*3/4) // less than one: the last was asked for a little after a tick
+		l.refreshLocked(now, l.c.Heartbeat*3/4) // less than a whole one: the last read began a little after a tick
 	}
 	switch {
 	case l.silent >= l.c.HeartbeatDead:
@@ -71,11 +71,10 @@ func (l *Link) ticked(now time.Time) {
 	}
 }
 
-// movesLocked reports whether a daemon of which nothing is heard may well be busy with
-// what we send: a slow network takes in a long source with nothing coming back, and
-// what the kernel has buffered goes on when the Writes have completed. Once a
-// heartbeat has reached the daemon's machine, behind all that, it is the daemon's
-// turn: a frozen one's kernel takes megabytes in.
+// movesLocked reports whether a silent daemon may still be receiving what we send. On a slow network, a long
+// source takes its time while nothing comes back, and the kernel keeps sending what it has buffered after the
+// Writes have completed. Once a heartbeat behind all that has reached the daemon's machine, only an answer
+// counts: the kernel of a frozen daemon's machine still accepts megabytes.
 func (l *Link) movesLocked(s *iwarp.QPStats) bool {
 	if l.path.told {
 		return s.Path.Acked != l.acked && (l.beatSeq == l.beatAcked || s.Path.Acked <= l.beatMark)
@@ -96,15 +95,14 @@ func (l *Link) movesLocked(s *iwarp.QPStats) bool {
 
 var errClosedByPeer = errors.New("connection closed by the daemon")
 
-// end gives every flight its error, after which no memory of theirs is used. First it tells
-// the owner, which gives out no more credits of this link then: whoever waits for a flight
-// will look for another one.
+// end gives every flight its error; the link does not use their memory afterwards. First it tells the owner,
+// which stops giving out credits of this link: what waits for a flight will ask for another credit.
 func (l *Link) end() {
 	l.mu.Lock()
 	if l.cause == nil {
 		l.cause = errClosedByPeer
 		if err := l.qp.Err(); err != nil {
-			l.cause = dialError(err) // who resets a connection is said beside it
+			l.cause = dialError(err) // the host is named by whatever shows the error
 		}
 	}
 	why := l.cause
@@ -113,7 +111,7 @@ func (l *Link) end() {
 	l.owner.Lost(l, why)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ended = true // what is started from now on ends at once
+	l.ended = true // a flight started from now on ends at once
 	l.puller.End(why)
 	for _, f := range l.flights {
 		f.end(why)
@@ -122,7 +120,8 @@ func (l *Link) end() {
 	close(l.dead)
 }
 
-// Dead is closed when the link has ended: all flights have, and nothing follows.
+// Dead returns a channel that is closed when the link and all its flights have ended. The owner hears nothing
+// afterwards.
 func (l *Link) Dead() <-chan struct{} { return l.dead }
 
 // Err returns why the link ended, once Dead is closed.
@@ -132,7 +131,7 @@ func (l *Link) Err() error {
 	return l.cause
 }
 
-// Ended returns why the link has ended; nil: it has not, and Owner.Lost is still to come.
+// Ended returns why the link has ended. It returns nil if it has not: Owner.Lost is still to come.
 func (l *Link) Ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +141,7 @@ func (l *Link) Ended() error {
 	return l.cause
 }
 
-// Idle returns for how long there has been nothing to do.
+// Idle returns how long the link has had nothing to do.
 func (l *Link) Idle(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,8 +151,8 @@ func (l *Link) Idle(now time.Time) time.Duration {
 	return now.Sub(l.used)
 }
 
-// Retire ends the link as it is not needed any more, for the reason why: Run returns. It is
-// for a link on which nothing runs and whose credits went back, and called once.
+// Retire ends a link that is no longer needed, for the reason why, and makes Run return. It must be called at
+// most once, when no job is under way on the link and all its credits have been returned.
 func (l *Link) Retire(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,21 +162,21 @@ func (l *Link) Retire(why error) {
 	close(l.retire)
 }
 
-// Run waits until the link has ended and frees it: by itself, because it was retired, or
-// because ctx has ended, whose cause is the reason then. Who has dialled it calls it, once.
+// Run waits until the link has ended and then frees it. The link ends by itself, because it was retired, or
+// because ctx has ended, whose cause is then the reason. The caller of Dial calls Run, once.
 func (l *Link) Run(ctx context.Context) {
 	select {
 	case <-l.dead:
 	case <-l.retire:
-		l.close(nil) // it has a reason
+		l.close(nil) // Retire has set the cause
 	case <-ctx.Done():
 		l.close(context.Cause(ctx))
 	}
 	l.destroy()
 }
 
-// close ends the link: in order when nothing runs on it, otherwise at once, which ends
-// the jobs on the host as well.
+// close ends the link: gracefully when no job is under way on it, otherwise at once, which ends the jobs on
+// the host as well.
 func (l *Link) close(why error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.c.CancelTimeout)
 	defer cancel()
@@ -193,7 +192,7 @@ func (l *Link) close(why error) {
 	<-l.dead
 }
 
-// destroy frees what the device holds for the link, which has ended or was never up.
+// destroy frees what the device holds for the link, which has ended or never came up.
 func (l *Link) destroy() {
 	l.running.Wait()
 	var err error

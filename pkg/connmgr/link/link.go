@@ -1,18 +1,18 @@
-// Package link is one connection of a connection manager to one daemon: how it is dialled
-// and proven, the credits that the daemon has granted on it, the jobs that are under way
-// (Flight) and the turns in which their sources are written, what is known of the network
-// and of the daemon's load, and how the link finds out that the daemon is gone.
+// Package link implements one connection of a connection manager to one daemon. A link dials the daemon and
+// proves the pre-shared key. It passes on the credits that the daemon grants, carries the jobs that are under
+// way (Flight) and writes their sources in turns. It keeps what is known of the network and of the daemon's
+// load, and finds out when the daemon is gone.
 //
-// A link knows nothing of other links, of hosts and of how one is chosen. It tells its
-// Owner what it learns, and asks it nothing else than whether anybody wants the host.
+// A link knows nothing of other links, of hosts, or of how a host is chosen. It tells its Owner what it
+// learns, and asks it only whether jobs want the host.
 //
-// A link has a lock of its own, which its methods take: they may be called with the owner's
-// lock held, and of any number of links, as no link ever takes another one's. The link
-// calls its owner without a lock, so the owner may take its own there and call any link.
-// So the order is: the owner's lock, a link's, its QP's. What the owner is told can be older
-// than what it then asks of the link; a flight is over for whoever waits for it only when the owner
-// has been told all that came before. Two goroutines serve a link, one its completions and
-// one the time; Run waits for them.
+// A link has a lock of its own, which its methods take. They may be called with the owner's lock held, also
+// for several links, as no link takes the lock of another. A link calls its owner without its lock, so the
+// owner may take its own there and call any link. The order of locks is: the owner's, a link's, its QP's.
+//
+// What the owner is told can be older than what it then asks of the link. A flight's Done is closed only when
+// the owner has been told all that came before. Two goroutines serve a link, one for completions and one for
+// timers; Run waits for them.
 package link
 
 import (
@@ -30,52 +30,53 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Config is what the links of one manager have in common. It is not changed, and all of
-// it is needed but Key.
+// Config is what the links of one manager have in common. It must not be changed. All fields but Key are
+// required.
 type Config struct {
 	Device iwarp.Device
 	PD     iwarp.PD
 	Log    *slog.Logger
 	Name   string          // of this build host, for the daemons' logs
-	Boot   [16]byte        // of this manager: a daemon takes all links with it for one client
-	Key    func() *psk.Key // asked for each connection; nil, or nil from it: there is no key
+	Boot   [16]byte        // this manager's boot number: to a daemon, all links with it are one client
+	Key    func() *psk.Key // called for each connection; without a key, nil or returns nil
 
-	DialTimeout   time.Duration // of the transport's part
+	DialTimeout   time.Duration // for establishing the connection
 	Heartbeat     time.Duration
-	HeartbeatDead time.Duration // of silence: the link ends
-	CancelTimeout time.Duration // a daemon's answer to a Cancel
+	HeartbeatDead time.Duration // the link ends after so long a silence
+	CancelTimeout time.Duration // the daemon must answer a Cancel within it
 }
 
-// Owner dials one link and is told what that learns. It keeps the credits that are not
-// spent. None of its methods is called with a lock of the link's held.
+// Owner dials one link and is told what the link learns. It keeps the unspent credits. The link holds no lock
+// when it calls one of its methods.
 type Owner interface {
-	// Connected says that something has taken the connection of a Dial, and has not said a
-	// word. It is called in Dial; not by all devices.
+	// Connected says that the peer has accepted the connection of a Dial, before any message. It is called
+	// during Dial, and not with all devices.
 	Connected()
-	// Reached says where a Dial came to, once start-up is over and before the daemon's
-	// first message. It is called in Dial.
+	// Reached reports the address that a Dial connected to, once start-up is over and before the daemon's
+	// first message. It is called during Dial.
 	Reached(remote net.Addr)
-	// Learned says that something is new, which is to be asked of l. Like all that follow it
-	// comes from the first message on, so before Dial has returned.
+	// Learned says what has changed; the owner gets it from l. Like all methods below, it may be called from
+	// the daemon's first message on, so before Dial has returned.
 	Learned(l *Link, what News)
-	// Granted brings credits. Those that are not wanted go back by Return.
+	// Granted delivers credits. The owner gives those that it does not want back by Link.Return.
 	Granted(l *Link, credits []job.Credit)
-	// Answered brings what came with the answer to a job, all at once as it comes with each: a new load,
-	// the bytes of its source where Moved has not counted them, and a credit, if that is not nil.
+	// Answered delivers what came with the answer to a job: the daemon's load; out, the bytes of the source if
+	// Moved has not counted them, otherwise 0; and the next credit, or nil. It is one call, because these come
+	// with every answer.
 	Answered(l *Link, load job.Load, out uint64, next *job.Credit)
-	// Recalled asks for up to n credits, by Return. Once it has come back the daemon hears
-	// that those were all.
+	// Recalled asks the owner to give back up to n credits by Link.Return. When it has returned, the daemon is
+	// told that there are no more.
 	Recalled(l *Link, n int)
 	// Moved counts payload: bytes of sources that have gone out, or of results.
 	Moved(out, in uint64)
-	// Tick comes twice a heartbeat. It reports whether jobs want the host: then its load
-	// board is looked at now and then.
+	// Tick is called twice per heartbeat. It reports whether jobs want the host; then the link keeps reading
+	// the host's load board.
 	Tick(l *Link, now time.Time) (wanted bool)
-	// Settled follows completions that were handled, but where one of them has ended a flight
-	// whose result is there: who waits for that one asks for more by itself.
+	// Settled is called after a batch of completions has been handled, unless one of them ended a flight whose
+	// result is here: the owner is then about to be asked for more anyway.
 	Settled()
-	// Lost comes once, when l ends, before its flights have their errors. Nothing is to be done
-	// with l any more but Inherit.
+	// Lost is called once, when l ends, before its flights have their errors. All that is left to do with l is
+	// to pass it to Inherit.
 	Lost(l *Link, why error)
 }
 
@@ -83,26 +84,25 @@ type Owner interface {
 type News uint8
 
 const (
-	ToolchainsChanged News = iota // Toolchains
-	LoadChanged                   // View
-	DrainBegun                    // Draining: no credit is wanted any more, those that there are go back
-	DemandHeard                   // the daemon has taken note of the last Demand
-	BoardRead                     // its load board was read
-	BoardTorn                     // the same in the midst of a change: it says nothing
+	ToolchainsChanged News = iota // see Toolchains
+	LoadChanged                   // see View
+	DrainBegun                    // see Draining: the owner gives its credits back and wants no more
+	DemandHeard                   // the daemon has acknowledged the last Demand
+	BoardRead                     // the daemon's load board was read
+	BoardTorn                     // it was read while the daemon changed it, and told nothing
 )
 
 // Bounds of one connection.
 const (
-	// MaxInFlight bounds credits and jobs together on one connection: what is
-	// granted beyond its owner gives back at once. Each takes a receive of MaxMessage bytes.
+	// MaxInFlight bounds credits and jobs together on one connection: the owner gives back at once what is
+	// granted beyond it. Each takes a receive of MaxMessage bytes.
 	MaxInFlight = 128
 	recvBuffers = MaxInFlight + job.Spare + 1 // and one for the Welcome
 	maxSend     = MaxInFlight*(chunksPosted+1) + rdmaread.Depth + 4*job.Spare
 )
 
-// Link is one live connection to a daemon: the QP, its posted receives, and the jobs that
-// are under way on it. It ends once, by Fail or by the peer; dead is then closed and
-// every flight has its error.
+// Link is one live connection to a daemon: the QP, its posted receives, and the jobs that are under way on
+// it. It ends once, by either side or for an error. Then every flight has its error, and dead is closed.
 type Link struct {
 	// set once in Dial
 	c       *Config
@@ -111,36 +111,36 @@ type Link struct {
 	running sync.WaitGroup // serve and tick
 	qp      iwarp.QP
 	cq      iwarp.CQ
-	recvMem []byte // recvBuffers messages; nil before the connection is made
+	recvMem []byte // room for recvBuffers messages; nil until the connection is established
 	recvMR  iwarp.MR
-	// peerReads: the daemon may send RDMA Reads.
+	// peerReads says that the daemon may send RDMA Reads.
 	peerReads bool
 	up        chan struct{} // closed once Welcome and the toolchains are here
-	retire    chan struct{} // closed when it is not needed any more
-	dead      chan struct{} // closed when no completion is to come any more
+	retire    chan struct{} // closed by Retire
+	dead      chan struct{} // closed when no further completion can come
 
-	landed []*Flight // ended by those completions that are being handled; owned by serve
+	landed []*Flight // ended by the completions that are being handled; owned by serve
 
-	mu sync.Mutex // before that of qp; no owner is called with it. It guards the rest
+	mu sync.Mutex // guards the rest; taken before qp's lock, not held when the owner is called
 
-	cause    error // why it ends, once that is known
-	lost     bool  // it has ended, and its owner is told, or has been
+	cause    error // why the link ends, once that is known
+	lost     bool  // the link has ended; the owner has been told or is being told
 	ended    bool  // the owner has been told; dead is closed next
 	ready    bool  // up is closed
 	welcome  *job.Welcome
 	ids      map[unit.ToolchainID]bool
 	idsSeen  int
-	listed   bool     // one list has come whole
-	relisted bool     // a later list has begun: it may be shorter than the Welcome said
+	listed   bool     // one list has come in full
+	relisted bool     // a later list has begun, which may be shorter than the Welcome said
 	more     bool     // the daemon is still finding out which compilers it has
-	names    []string // of the compilers behind them
+	names    []string // of the compilers behind the toolchains
 	flights  map[uint64]*Flight
-	puller   *rdmaread.Puller // of results and of the load board; nil until the connection is made
-	offers   int              // results that the daemon keeps for us: a Release is due for each
-	stopping int              // pulls that were stopped and have Reads under way
-	spare    []int            // receive buffers that are not posted
+	puller   *rdmaread.Puller // reads results and the load board; nil until the connection is established
+	offers   int              // results that the daemon keeps in a window; each needs a Release
+	stopping int              // stopped pulls that still have Reads under way
+	spare    []int            // indexes of receive buffers that are not posted
 	draining bool
-	used     time.Time // when it had something to do last
+	used     time.Time // when the link last had something to do
 	turns    turns
 	demand   demand
 	path     path
@@ -148,19 +148,19 @@ type Link struct {
 	board    boardReader
 
 	beatSeq, beatAcked     uint32
-	beatAt                 time.Time // when the last one was sent
-	beatMark               uint64    // what the peer's host acknowledges before it, in bytes of the stream
+	beatAt                 time.Time // when the last heartbeat was sent
+	beatMark               uint64    // bytes of the stream acknowledged before that heartbeat is
 	cancelSeq, cancelAcked uint32
-	cancels                []uint64 // waiting for the Ack of the Cancel before
+	cancels                []uint64 // ids of flights; wait for the Ack of the last Cancel
 
-	heard   int64  // frames and messages received at the last tick, but for board reads
-	sent    uint64 // sent FPDUs at the last tick
+	heard   int64  // frames and messages received until the last tick, without board reads
+	sent    uint64 // FPDUs sent until the last tick
 	unacked uint64 // bytes under way at the last tick
-	acked   uint64 // bytes acknowledged at the last tick
+	acked   uint64 // bytes acknowledged until the last tick
 	silent  time.Duration
 }
 
-// Welcome returns what the daemon said it can do. From Dial on it does not change.
+// Welcome returns what the daemon said it can do. It does not change once Dial has returned.
 func (l *Link) Welcome() *job.Welcome { return l.welcome }
 
 // QP returns the queue pair, for registrations that end with this connection. Only the link posts to it.
@@ -174,23 +174,23 @@ func (l *Link) MaxSource() uint64 {
 	return l.welcome.MaxSource
 }
 
-// Toolchains returns those that the daemon can run, and how many it has listed.
+// Toolchains returns the toolchains that the daemon can run, in no order, and how many it has listed so far.
 func (l *Link) Toolchains() (ids []unit.ToolchainID, listed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.AppendSeq(make([]unit.ToolchainID, 0, len(l.ids)), maps.Keys(l.ids)), l.idsSeen
 }
 
-// Identifying reports whether the daemon is still finding out which compilers it has: it
-// may list further ones soon.
+// Identifying reports whether the daemon is still finding out which compilers it has. It may then list more
+// of them soon.
 func (l *Link) Identifying() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.more
 }
 
-// Compilers returns the families and versions behind the toolchains, say "gcc 12.2.0", as
-// far as the daemon has told. The slice is not changed.
+// Compilers returns the families and versions of the compilers behind the toolchains, such as "gcc 12.2.0",
+// as far as the daemon has named them. The slice must not be changed.
 func (l *Link) Compilers() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +222,7 @@ func (l *Link) Running() int {
 	return len(l.flights)
 }
 
-// Room reports whether the link has a use for so many unspent credits beside the jobs that are
+// Room reports whether the link has a use for as many unspent credits, besides those of the jobs that are
 // under way.
 func (l *Link) Room(unspent int) bool {
 	l.mu.Lock()
@@ -230,23 +230,22 @@ func (l *Link) Room(unspent int) bool {
 	return !l.draining && unspent+len(l.flights) <= MaxInFlight
 }
 
-// Backlog returns how many bytes of sources are to be written or under way.
+// Backlog returns how many bytes of sources are still to be written or are under way.
 func (l *Link) Backlog() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.turns.backlog()
 }
 
-// A link is busy, and a further one worth having, when it carries busyJobs, or when what
-// waits on it would keep the network so for busyBacklog: one TCP stream does not fill every
-// network.
+// A link is busy, and a further one worth having, when it carries busyJobs jobs, or when its backlog would
+// take longer than busyBacklog to send: one TCP stream does not fill every network.
 const (
 	busyJobs    = MaxInFlight / 2
 	busyBacklog = time.Second
-	busyBytes   = 16 << 20 // the same where the rate is not known
+	busyBytes   = 16 << 20 // the bound on the backlog if the rate is not known
 )
 
-// Busy reports whether the link has more to do than one should.
+// Busy reports whether the link has more to do than one link should.
 func (l *Link) Busy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,7 +259,7 @@ func (l *Link) Busy() bool {
 	return n > busyBytes
 }
 
-// Use notes that a job is about to come: the link is not idle.
+// Use records that a job is about to come, so the link is not idle.
 func (l *Link) Use() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,30 +273,30 @@ func (l *Link) Return(c job.Credit) {
 	l.sendLocked(&job.Return{Credit: c.ID}, c.Slot.STag)
 }
 
-// demand is what a link's daemon has been told, and is to be told.
+// demand is what a link's daemon has been told of the jobs for it, and what it will be told next.
 type demand struct {
 	seq, acked   uint32
-	jobs, builds int       // said last
-	peak         int       // the jobs, less falls that did not last
-	low          time.Time // when there were fewer for the first time since; zero: there are not
-	lowPeak      int       // the most since then
+	jobs, builds int       // told last
+	peak         int       // the number of jobs, without falls that were too short
+	low          time.Time // since when there have been fewer; zero if there are not
+	lowPeak      int       // the most jobs since low
 }
 
 // boardReader is a link's reading of the daemon's board, guarded by Link.mu.
 type boardReader struct {
 	mem   [job.BoardLen]byte
-	mr    iwarp.MR // of mem; nil: there is no board to be read
+	mr    iwarp.MR // of mem; nil if there is no board to read
 	busy  bool
 	asked time.Time
-	reads uint64 // that were answered: each is a frame that no program sent
-	news  []News // of the last one, for the owner
+	reads uint64 // answered reads: each is a frame that no program sent
+	news  []News // from finished reads, for the owner
 }
 
 // View is what is known of a host's load.
 type View struct {
 	Load     job.Load
-	Pressure *job.Pressure // of a board; it is not changed
-	From     string        // see above
+	Pressure *job.Pressure // from a board, otherwise nil; must not be changed
+	From     string        // FromWelcome, FromResult, FromHeartbeat or FromBoard
 	At       time.Time
 }
 
@@ -308,8 +307,8 @@ func (l *Link) View() View {
 	return l.view
 }
 
-// Packing reports whether a source and a result of so many bytes are there sooner if they are
-// packed.
+// Packing reports whether a source and a result of the given sizes, in bytes, arrive sooner if they are
+// compressed.
 func (l *Link) Packing(source, result uint64) (out, in bool) {
 	if l.path.near { // which does not change
 		return false, false
@@ -321,8 +320,7 @@ func (l *Link) Packing(source, result uint64) (out, in bool) {
 	return l.path.packs(source, sourceLeft), l.path.packs(result, resultLeft)
 }
 
-// Path returns what is known of the way to the daemon: a round trip, and bytes a second;
-// 0: not known.
+// Path returns the round trip time to the daemon and the rate in bytes per second, each 0 if not known.
 func (l *Link) Path() (rtt time.Duration, rate float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -332,7 +330,7 @@ func (l *Link) Path() (rtt time.Duration, rate float64) {
 	return l.path.rtt, rate
 }
 
-// Said returns how many jobs the daemon was told that there are.
+// Said returns how many jobs the daemon was last told there are for it.
 func (l *Link) Said() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

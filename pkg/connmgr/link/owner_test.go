@@ -10,7 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
 )
 
-// owner is one that does something when its link is lost.
+// owner is an Owner that calls lost when its link is lost, and otherwise does nothing.
 type owner struct{ lost func(l *Link) }
 
 func (*owner) Connected()                  {}
@@ -26,8 +26,8 @@ func (*owner) Tick(*Link, time.Time) bool { return false }
 func (*owner) Settled()                   {}
 func (o *owner) Lost(l *Link, _ error)    { o.lost(l) }
 
-// TestOwnerIsToldFirst: who waits for a flight of a link that ends looks for another one next, so
-// the owner knows by then that this one is gone. It may call the link as it hears that.
+// TestOwnerIsToldFirst: when a link ends, the owner is told before the flights end, because what waits for
+// one of them looks for another link next. The owner may call the link when it is told.
 func TestOwnerIsToldFirst(t *testing.T) {
 	gone := errors.New("gone")
 	before, amid, after := &Flight{ID: 1, Length: 1}, &Flight{ID: 2, Length: 1}, &Flight{ID: 3, Length: 1}
@@ -65,7 +65,7 @@ func TestOwnerIsToldFirst(t *testing.T) {
 	<-l.Dead()
 }
 
-// TestWhoAsksForMore: a result that is still to be fetched keeps nobody else waiting.
+// TestWhoAsksForMore: the owner is not kept waiting by a flight whose result is still to be fetched.
 func TestWhoAsksForMore(t *testing.T) {
 	here := &Flight{Result: new(job.Result)}
 	there := &Flight{Result: &job.Result{Window: job.Window{STag: 1}}}

@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// TestPath: what is made of what the transport tells.
+// TestPath: estimates from what the transport measures.
 func TestPath(t *testing.T) {
 	tell := func(s ...iwarp.PathStats) (p path) {
 		for i := range s {
@@ -44,7 +44,7 @@ func TestPath(t *testing.T) {
 			t.Errorf("%s: %d bytes packed: %t, want %t", x.name, x.n, got, x.want)
 		}
 	}
-	// A sample of a connection that had little to send lowers nothing; others do, bit by bit.
+	// A sample from a connection that had little to send does not lower the rate; others do, bit by bit.
 	faded := tell(iwarp.PathStats{RTT: ms, Rate: 1e8}, iwarp.PathStats{RTT: ms, Rate: 1e4, Floor: true})
 	if faded.rate != 1e8 || faded.floor {
 		t.Errorf("rate %g, floor %t after a sample that says nothing", faded.rate, faded.floor)

@@ -13,10 +13,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// TestDialOfTheDeadIsSmall: hundreds of hosts in a long list that do not answer are dialled
-// at a time, so none of them has the memory of a connection.
+// TestDialOfTheDeadIsSmall: hundreds of unreachable hosts of a long list may be dialled at the same time, so a
+// dial does not allocate the memory of a connection.
 func TestDialOfTheDeadIsSmall(t *testing.T) {
-	const dials, most = 64, 12 << 10 // bytes each, beside its goroutine's stack
+	const dials, most = 64, 12 << 10 // bytes each, besides the goroutine's stack
 	dead := errors.New("nobody there")
 	giveUp := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -50,7 +50,7 @@ func TestDialOfTheDeadIsSmall(t *testing.T) {
 	close(giveUp)
 	all.Wait()
 	runtime.ReadMemStats(&after)
-	// All that was ever allocated, as a host that does not answer is dialled again and again.
+	// All that was ever allocated counts, because a host that does not answer is dialled again and again.
 	each := (after.TotalAlloc - before.TotalAlloc) / dials
 	t.Logf("%d bytes a dial", each)
 	if each > most {

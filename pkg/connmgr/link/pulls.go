@@ -9,20 +9,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// CanFetch reports whether RDMA Reads go from here to the daemon: results that are too big
-// for a sink, and its load board.
+// CanFetch reports whether RDMA Reads from the daemon are possible. They fetch its load board and results
+// that are too big for a sink.
 func (l *Link) CanFetch() bool { return l.puller.Can() }
 
-// Fetch gets the result that f's daemon offers in a window into mr, which has room for it.
-// It may be ended early by ctx, and returns that one's cause then. When it returns nothing
-// writes into mr any more. Release is due all the same.
+// Fetch reads the result that f's daemon offers in a window into mr, which must have room for it. If ctx ends
+// first, it returns the cause of ctx. Nothing writes into mr once it has returned. The caller must call
+// Release in any case.
 func (l *Link) Fetch(ctx context.Context, f *Flight, mr iwarp.MR) error {
 	w := f.Result.Window
 	done := make(chan error, 1)
 	x := &rdmaread.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
 	l.mu.Lock()
 	if err := l.puller.Start(x); err != nil {
-		l.failLocked(err) // which ends x
+		l.failLocked(err) // which makes the puller end x
 	}
 	l.mu.Unlock()
 	select {
@@ -34,14 +34,15 @@ func (l *Link) Fetch(ctx context.Context, f *Flight, mr iwarp.MR) error {
 	l.puller.Stop(x)
 	l.stopping++
 	l.mu.Unlock()
-	<-done // at the latest when the link is given up, CancelTimeout from now
+	<-done // after CancelTimeout at the latest, when the link is given up
 	l.mu.Lock()
 	l.stopping--
 	l.mu.Unlock()
 	return context.Cause(ctx)
 }
 
-// Release ends the window that f's Result offers: each of these is due one.
+// Release tells the daemon that the window that f's Result offers is no longer needed. Every offered window
+// must be released once.
 func (l *Link) Release(f *Flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,8 +52,8 @@ func (l *Link) Release(f *Flight) {
 	}
 }
 
-// checkPullsLocked ends a link whose daemon does not answer our Reads, which no
-// message can take back.
+// checkPullsLocked ends the link if the daemon does not answer our Reads, which no message can cancel. It
+// reports whether the link goes on.
 func (l *Link) checkPullsLocked() bool {
 	quiet := l.puller.Tick(l.c.tickTime())
 	if quiet > job.WindowTime || l.stopping > 0 && quiet > l.c.CancelTimeout {

@@ -11,10 +11,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Kinds of work requests, in the top byte of their ids.
+// Kinds of work requests, in the top byte of their IDs.
 const (
-	wrRecv  = uint64(1) << 56 // and the index of the buffer
-	wrWrite = uint64(2) << 56 // and the flight's id
+	wrRecv  = uint64(1) << 56 // plus the index of the buffer
+	wrWrite = uint64(2) << 56 // plus the flight's ID
 	wrOther = uint64(3) << 56
 	wrRead  = uint64(4) << 56
 	wrKind  = uint64(0xff) << 56
@@ -25,7 +25,7 @@ func (l *Link) serve() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stop := make(chan struct{})
-	go func() { // ends with the QP, at the latest when the link is destroyed
+	go func() { // ends when the QP does, at the latest when the link is destroyed
 		defer close(stop)
 		<-l.qp.Done()
 		cancel()
@@ -35,9 +35,9 @@ func (l *Link) serve() {
 		n := l.cq.Poll(wcs[:])
 		if n == 0 {
 			if ctx.Err() != nil {
-				break // Done and nothing left
+				break // the QP is done and nothing is left
 			}
-			_ = l.cq.Wait(ctx) // its errors show in ctx, or there is something to poll
+			_ = l.cq.Wait(ctx) // if it fails, ctx has ended or there is something to poll
 			continue
 		}
 		for i := range wcs[:n] {
@@ -56,8 +56,8 @@ func (l *Link) serve() {
 	l.end()
 }
 
-// asks reports whether someone who waits for one of these flights will say at once what became
-// of the job, and then ask for more. Who has a window to fetch does that first.
+// asks reports whether the end of one of these flights will at once make the owner look for the next job. A
+// flight whose result is in a window does not: the result is fetched first.
 func asks(landed []*Flight) bool {
 	return slices.ContainsFunc(landed, func(f *Flight) bool { return f.Result.Window.STag == 0 })
 }
@@ -94,7 +94,7 @@ func (l *Link) completed(wc *iwarp.WC) {
 	// A completion in error ends the QP by itself; Done follows.
 }
 
-// received handles one message of the daemon's.
+// received handles one message from the daemon.
 func (l *Link) received(wc *iwarp.WC) {
 	i := int(wc.ID &^ wrKind)
 	msg, err := job.Parse(l.recvMem[i*job.MaxMessage:][:wc.ByteLen])
@@ -114,7 +114,7 @@ func (l *Link) received(wc *iwarp.WC) {
 	l.spare = append(l.spare, i)
 	l.mu.Unlock()
 	switch msg := msg.(type) {
-	case *job.Welcome: // its receive was one above Spare
+	case *job.Welcome: // its receive was the one besides job.Spare, and is not posted again
 		l.welcomedBy(msg)
 		return
 	case *job.Toolchains:
@@ -129,7 +129,7 @@ func (l *Link) received(wc *iwarp.WC) {
 		l.ack(job.KindGrant, msg.Seq)
 	case *job.Recall:
 		l.owner.Recalled(l, int(msg.Count))
-		l.ack(job.KindRecall, msg.Seq) // behind the Returns: the daemon knows that those were all
+		l.ack(job.KindRecall, msg.Seq) // sent behind the Returns, so the daemon knows that there are no more
 	case *job.Heartbeat:
 		l.ack(job.KindHeartbeat, msg.Seq)
 	case *job.Drain:
@@ -137,7 +137,7 @@ func (l *Link) received(wc *iwarp.WC) {
 		l.draining = true
 		l.mu.Unlock()
 		l.owner.Learned(l, DrainBegun)
-		l.ack(job.KindDrain, msg.Seq) // behind the Returns, as above
+		l.ack(job.KindDrain, msg.Seq) // sent behind the Returns, as above
 	case *job.Ack:
 		if !l.acknowledged(msg) {
 			return
@@ -146,8 +146,8 @@ func (l *Link) received(wc *iwarp.WC) {
 		l.Fail(errors.New("daemon sent a message that only a manager sends"))
 		return
 	}
-	// One that the daemon has closed takes none, and ends by itself: what came before
-	// its end counts.
+	// A QP that the daemon has closed accepts no receive, and ends by itself. That is no error: what came
+	// before the end counts.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.postRecvLocked(); err != nil && !errors.Is(err, iwarp.ErrState) {
@@ -155,7 +155,7 @@ func (l *Link) received(wc *iwarp.WC) {
 	}
 }
 
-// welcomedBy takes the daemon's first message.
+// welcomedBy handles the Welcome, the daemon's first message. A second one ends the link.
 func (l *Link) welcomedBy(msg *job.Welcome) {
 	l.mu.Lock()
 	if l.welcome != nil {
@@ -175,8 +175,8 @@ func (l *Link) welcomedBy(msg *job.Welcome) {
 	l.owner.Learned(l, LoadChanged)
 }
 
-// acknowledged takes the daemon's answer to a message of ours; false says that the link
-// ends, as there was none.
+// acknowledged handles the daemon's answer to a message of ours. It reports whether there was such a message;
+// otherwise it ends the link.
 func (l *Link) acknowledged(msg *job.Ack) bool {
 	l.mu.Lock()
 	l.setViewLocked(msg.Load, FromHeartbeat)
@@ -204,8 +204,7 @@ func (l *Link) acknowledged(msg *job.Ack) bool {
 	return known
 }
 
-// toolchains takes one part of the daemon's list. A list that starts again at 0 replaces
-// the one before.
+// toolchains handles one part of the daemon's list. A list that starts again at 0 replaces the one before.
 func (l *Link) toolchains(msg *job.Toolchains) {
 	l.mu.Lock()
 	if msg.First == 0 {
@@ -226,7 +225,7 @@ func (l *Link) toolchains(msg *job.Toolchains) {
 	l.owner.Learned(l, ToolchainsChanged)
 }
 
-// checkReadyLocked opens the link for jobs once all that must be known is.
+// checkReadyLocked opens the link for jobs once the Welcome and all toolchains have come.
 func (l *Link) checkReadyLocked() {
 	if l.ready || l.welcome == nil {
 		return

@@ -15,15 +15,15 @@ func (l *Link) failLocked(err error) {
 	l.qp.Abort()
 }
 
-// Fail ends the link for a reason of ours; the first one counts.
+// Fail ends the link because of err. If it is called several times, the first error counts.
 func (l *Link) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failLocked(err)
 }
 
-// sendLocked posts one message; inv, if not zero, is the daemon's slot to
-// invalidate. What goes wrong ends the link.
+// sendLocked posts one message. inv, if not zero, is the STag of the daemon's slot to invalidate. An error
+// ends the link.
 func (l *Link) sendLocked(m job.Message, inv uint32) {
 	var buf [job.MaxMessage]byte
 	wr := iwarp.SendWR{ID: wrOther, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: job.Append(buf[:0], m)}
@@ -41,7 +41,8 @@ func (l *Link) ack(of job.Kind, seq uint32) {
 	l.sendLocked(&job.Ack{Of: of, Seq: seq}, 0)
 }
 
-// postRecvLocked posts one receive.
+// postRecvLocked posts one receive, with a spare buffer. None is spare if the daemon sent more messages than
+// it may, which is an error.
 func (l *Link) postRecvLocked() error {
 	n := len(l.spare)
 	if n == 0 {

@@ -5,38 +5,37 @@ import (
 	"time"
 )
 
-// Messages of a connection do not interleave, so sources are cut into Writes of
-// some milliseconds each, of which few are posted: a short job then waits for
-// these, not for all of a long one that came before it.
+// Messages of a connection do not interleave, so sources are cut into Writes of some milliseconds each, and
+// only a few are posted at a time. A short job then waits for these Writes, not for all of a long source.
 const (
-	chunkTime  = 20 * time.Millisecond // what a Write may take
-	chunkMin   = 64 << 10              // bytes: less costs more in handling than it saves
+	chunkTime  = 20 * time.Millisecond // how long a Write may take
+	chunkMin   = 64 << 10              // bytes; smaller Writes cost more in handling than they save
 	chunkMax   = 1 << 20
-	chunkFirst = 256 << 10 // while nothing is known of the network
+	chunkFirst = 256 << 10 // while the rate of the network is not known
 
-	// chunksPosted keep the wire busy while one of them completes: of one flight, and,
-	// as bytes, of all together.
+	// chunksPosted bounds the posted Writes of one flight and, as bytes, of all flights together. Two keep the
+	// wire busy while one of them completes.
 	chunksPosted = 2
 
-	// unsent is what may wait in the socket behind that, in bytes: half of it covers
-	// the time until the next is written.
+	// unsent is how many bytes may wait in the socket behind that. Half of it covers the time until the next
+	// Write is posted.
 	unsent = 128 << 10
 )
 
-// turns says which flight's bytes are posted next: those that had no turn yet and
-// the others, each in their order, by turns. So a short job overtakes long ones, and
-// many short ones do not starve a long one.
+// turns decides which flight's bytes are posted next. It alternates between flights that have had no turn
+// yet and the others, each kind in order of arrival. So a short job overtakes long ones, and many short ones
+// do not starve a long one.
 //
 // It is guarded by Link.mu.
 type turns struct {
 	fresh, going []*Flight
-	other        bool      // the last one was fresh: it is the others' turn
-	posted       uint64    // bytes of Writes that are not completed
-	busy         time.Time // when posted was 0 last
+	other        bool      // the last turn was a fresh flight's; a going one is next
+	posted       uint64    // bytes of Writes that have not completed
+	busy         time.Time // when posted was last 0
 	moved        uint64    // bytes completed since
 }
 
-// next takes out the flight whose turn it is, or nil.
+// next removes and returns the flight whose turn it is, or nil if none waits.
 func (t *turns) next() *Flight {
 	q := &t.fresh
 	if len(t.fresh) == 0 || t.other && len(t.going) > 0 {
@@ -51,7 +50,7 @@ func (t *turns) next() *Flight {
 	return f
 }
 
-// again puts f back: it has more to post.
+// again queues f, which has bytes to post.
 func (t *turns) again(f *Flight) {
 	if f.off == 0 {
 		t.fresh = append(t.fresh, f)
@@ -60,13 +59,13 @@ func (t *turns) again(f *Flight) {
 	}
 }
 
-// drop takes f out, wherever it is.
+// drop removes f, wherever it is.
 func (t *turns) drop(f *Flight) {
 	same := func(g *Flight) bool { return g == f }
 	t.fresh, t.going = slices.DeleteFunc(t.fresh, same), slices.DeleteFunc(t.going, same)
 }
 
-// backlog is how many bytes are to be posted or under way.
+// backlog returns how many bytes are still to be posted or are under way.
 func (t *turns) backlog() uint64 {
 	n := t.posted
 	for _, q := range [][]*Flight{t.fresh, t.going} {

@@ -2,8 +2,7 @@ package link
 
 import "testing"
 
-// TestTurns: new ones come first, but half of the turns are for those that
-// have begun.
+// TestTurns: new flights come first, but half of the turns are for those that have begun.
 func TestTurns(t *testing.T) {
 	var q turns
 	long, other := &Flight{ID: 1, off: 1, Length: 9}, &Flight{ID: 2, off: 1, Length: 9}

@@ -8,17 +8,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// The kernel's siw, as acceptor, can miss what arrives within some milliseconds of
-// its Reply: it lies in the socket until more arrives. To wait before the first
-// message would cost every connection that time, so we send at once, and when no
-// answer comes, something that has no effect. 50 ms are longer than most round
-// trips; on a slower network a few bytes are sent for nothing.
+// As acceptor, the kernel's siw can miss what arrives within some milliseconds of its Reply: the bytes stay
+// in the socket until more arrive. To wait before the first message would cost every connection that time.
+// So the Hello is sent at once and, if no answer comes, something that has no effect. 50 ms are longer than
+// most round trips; on a slower network a few bytes are sent for nothing.
 const (
 	nudgeFirst = 50 * time.Millisecond
 	nudgeMost  = time.Second
 )
 
-// welcomed waits until l is up, or dead: then it returns false.
+// welcomed waits until l is up or has ended, and reports whether it is up. It ends l when ctx ends.
 func (l *Link) welcomed(ctx context.Context) bool {
 	pause := nudgeFirst
 	t := time.NewTimer(pause)
@@ -41,9 +40,9 @@ func (l *Link) welcomed(ctx context.Context) bool {
 	}
 }
 
-// nudge sends an RDMA Write of nothing: nobody's memory is named or looked at
-// ("if the DDP Segment is of zero length, the STag and TO MUST NOT be checked").
+// nudge sends an empty RDMA Write. It needs no valid STag: "if the DDP Segment is of zero length, the STag
+// and TO MUST NOT be checked".
 func (l *Link) nudge() {
-	// A full queue or an ended QP has other troubles.
+	// An error is ignored: with a full queue, or a QP that has ended, a nudge would not help.
 	_ = l.qp.PostSend(&iwarp.SendWR{ID: wrOther, Op: iwarp.OpWrite, Flags: iwarp.Unsignaled})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// chunk is how many bytes a Write may have now.
+// chunk returns how many bytes the next Write may have.
 func (l *Link) chunk() uint64 {
 	if l.path.rate == 0 || l.path.floor && l.path.rate*chunkTime.Seconds() < chunkFirst {
 		return chunkFirst
@@ -15,8 +15,8 @@ func (l *Link) chunk() uint64 {
 	return uint64(min(max(l.path.rate*chunkTime.Seconds(), chunkMin), chunkMax))
 }
 
-// postLocked posts what may be posted now: Writes by turns, and behind the last one
-// of a flight its Job. An error ends the link, which ends all flights.
+// postLocked posts what may be posted now: Writes by turns, and behind the last Write of a flight its Job.
+// An error ends the link, which ends all flights.
 func (l *Link) postLocked() {
 	for l.cause == nil {
 		chunk := l.chunk()
@@ -33,13 +33,13 @@ func (l *Link) postLocked() {
 		switch {
 		case f.off == f.Length:
 			l.jobLocked(f)
-		case f.writes < chunksPosted: // or a completion puts it back
+		case f.writes < chunksPosted: // otherwise a completion queues it again
 			l.turns.again(f)
 		}
 	}
 }
 
-// writeLocked posts one Write of f; false says that the link ends.
+// writeLocked posts one Write of f's next n bytes. It reports whether that worked; otherwise the link ends.
 func (l *Link) writeLocked(f *Flight, n uint64) bool {
 	var more iwarp.SendFlags
 	if f.off+n == f.Length {
@@ -67,8 +67,8 @@ func (l *Link) writeLocked(f *Flight, n uint64) bool {
 	return true
 }
 
-// wroteLocked counts one completed Write, the oldest of f's, and returns how many bytes
-// have moved with it that the owner has not been told of.
+// wroteLocked handles the completion of f's oldest Write. It returns how many bytes to report by Owner.Moved:
+// the whole source with its last Write, otherwise 0.
 func (l *Link) wroteLocked(f *Flight, ok bool) (moved uint64) {
 	n := f.sizes[0]
 	copy(f.sizes[:], f.sizes[1:])

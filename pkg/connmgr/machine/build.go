@@ -12,23 +12,22 @@ import (
 
 var seed = maphash.MakeSeed()
 
-// NamedBuild is the build that a user has named (RDISTCC_BUILD), for a fair share among
-// builds: two users' of one name are two.
+// NamedBuild returns the number of the build that a user has named (RDISTCC_BUILD), for fair sharing among
+// builds. The same name from two users gives two builds.
 func NamedBuild(uid uint32, name string) uint64 {
 	return maphash.Bytes(seed, append(strconv.AppendUint(nil, uint64(uid), 10), "\x00"+name...))
 }
 
 const (
-	// familyLast is how long a group's outermost one is taken for known: the ids of a
-	// group that has ended are given to another one much later.
+	// familyLast is how long the outermost group of a group is remembered. The kernel gives the ID of a group
+	// that has ended to another one only much later.
 	familyLast  = 2 * time.Second
 	maxFamilies = 256
 )
 
-// Builds says which build a process belongs to that has not been given a name. It knows
-// the outermost groups of those that were asked for lately: a file of
-// /proc costs more than all else that a job begins with, and make's commands share
-// one group. The zero value knows none; it is safe for concurrent use.
+// Builds tells which build a process belongs to if the user has not named one. It caches the outermost groups
+// of recent lookups: a file of /proc costs more than everything else at the start of a job, and make's
+// commands share one group. The zero value is ready for use. It is safe for concurrent use.
 type Builds struct {
 	mu    sync.Mutex
 	known map[uint64]family // by session and group
@@ -39,11 +38,12 @@ type family struct {
 	since     time.Time
 }
 
-// Of tells builds apart by process group: a shell gives one to each command
-// line that is typed, and what that starts keeps it. Tools as ninja give one to each
-// command, so a group whose leader was started out of another one of the same
-// session, by somebody else than the session's leader, belongs to that. 0, for all
-// whose processes cannot be seen (another pid namespace), is one build too.
+// Of returns the number of the build that the process pid belongs to. Builds are told apart by process group:
+// a shell gives a group to each command line that is typed, and what that starts keeps it. Tools such as ninja
+// give a group to each command. So a group counts as part of the group of its leader's parent, if that is
+// another one in the same session and the parent is not the session's leader.
+//
+// All processes that cannot be seen, because they are in another PID namespace, share the build 0.
 func (b *Builds) Of(pid int) uint64 {
 	session, err := unix.Getsid(pid)
 	if err != nil || pid <= 0 {
@@ -83,7 +83,7 @@ func (b *Builds) Of(pid int) uint64 {
 
 func familyOf(session, group int) uint64 { return uint64(session)<<32 | uint64(group) }
 
-// outerOf is the group that one was started out of, 0 if it belongs to none.
+// outerOf returns the group that group was started from, in the same session, or 0 if there is none.
 func outerOf(session, group int) int {
 	parent := parentOf(group)
 	if parent <= 1 || parent == session {
@@ -99,19 +99,19 @@ func outerOf(session, group int) int {
 	return outer
 }
 
-// parentOf is the parent of a process, 0 if it cannot be told.
+// parentOf returns the parent of a process, or 0 if it is not known.
 func parentOf(pid int) int {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
-	defer func() { _ = unix.Close(fd) }() // EINTR and EIO mean nothing for what was only read
+	defer func() { _ = unix.Close(fd) }() // EINTR and EIO do not matter for a file that was only read
 	var buf [256]byte                     // the name has at most 64 bytes
 	n, err := unix.Read(fd, buf[:])
 	if err != nil {
 		return 0
 	}
-	// The name in brackets may hold anything: what follows its end is state and parent.
+	// The name in parentheses may contain any byte. State and parent follow the last parenthesis.
 	stat := buf[:n]
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 2 {

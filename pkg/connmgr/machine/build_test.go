@@ -79,8 +79,8 @@ func TestBuildsAreToldApart(t *testing.T) {
 	}
 }
 
-// TestBuildsAreNotKnownForGood: what is known of a group is used again, for a while,
-// and there is a bound on it.
+// TestBuildsAreNotKnownForGood: what is known of a group is used for a limited time, and the number of known
+// groups is bounded.
 func TestBuildsAreNotKnownForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Builds

@@ -1,15 +1,15 @@
-// Package machine is the build host itself, as the connection manager deals with it: how
-// many processes may run here at a time (Turns), what memory is left for them (Guard), what
-// else the machine does (LoadAverage), and which build a process belongs to (Builds).
+// Package machine represents the build host itself to the connection manager: how many processes may run on
+// it at a time (Turns), whether memory is left for one more (Guard), how busy it is (LoadAverage), and which
+// build a process belongs to (Builds).
 //
-// Nothing in it knows of hosts, jobs or the manager. Everything is safe for concurrent use
-// and has a lock of its own, under which nothing of the manager's is called but Turns.Room
-// and Guard.Read: all of it may be called with the manager's lock held or without.
+// The package knows nothing of hosts, jobs or the manager. All of it is safe for concurrent use, and may be
+// called with or without the manager's lock: its types have locks of their own, under which they call nothing
+// of the manager but Turns.Room and Guard.Read.
 package machine
 
 import "golang.org/x/sys/unix"
 
-// LoadAverage is the machine's, of one minute; 0 where the kernel does not say.
+// LoadAverage returns the machine's load average over one minute, or 0 if the kernel does not tell.
 func LoadAverage() float64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

@@ -10,35 +10,34 @@ import (
 	"github.com/rdistcc/rdistcc/internal/cgroup"
 )
 
-// Memory is what this machine has left.
+// Memory is how much memory this machine has.
 type Memory struct {
-	Total, Free uint64 // bytes; Free can be had without swapping. Total 0: nobody knows
-	// Stalled is the part of the last ten seconds, in percent, in which all processes
-	// waited for memory (the kernel's PSI); 0 where the kernel does not say.
+	Total, Free uint64 // bytes; Free is available without swapping. If Total is 0, neither is known
+	// Stalled is the percentage of the last ten seconds in which all processes waited for memory (the kernel's
+	// PSI), or 0 if the kernel does not tell.
 	Stalled float64
 }
 
-// What local processes take until it shows, and what is left to others.
+// How much memory a new local process is counted with until its use shows, and how much is left to others.
 const (
-	PreprocessMemory = 64 << 20  // of one that lists or preprocesses
-	CompileMemory    = 256 << 20 // of a compile or link
-	leastFree        = 128 << 20
-	freePart         = 20 // of all memory, this part is left as well
-	mostStalled      = 10 // percent
-	// settle is how long a process needs to take what it takes.
+	PreprocessMemory = 64 << 20  // bytes, for a process that lists inputs or preprocesses
+	CompileMemory    = 256 << 20 // bytes, for a compile or a link
+	leastFree        = 128 << 20 // bytes left to others at least
+	freePart         = 20        // one part in freePart of all memory, if that is more
+	mostStalled      = 10        // percent; from it on, no process is admitted
+	// settle is how long a process takes to allocate its memory.
 	settle     = 2 * time.Second
 	lookMemory = 100 * time.Millisecond
 )
 
-// Guard says whether there is memory for one more process here: a make with
-// far too many jobs must not bring the machine to swap. It is safe for concurrent use.
+// Guard decides whether there is memory for one more process on this machine: a make with far too many jobs
+// must not make it swap. It is safe for concurrent use.
 type Guard struct {
-	Read func() Memory // set once: what there is, ReadMemory in earnest
+	Read func() Memory // returns the present state; set once, ReadMemory except in tests
 	mu   sync.Mutex
 	at   time.Time
 	last Memory
-	// begun are the processes that have begun so lately that their memory does not
-	// show, oldest first.
+	// begun are the processes that started so recently that their memory does not show yet, oldest first.
 	begun []begun
 }
 
@@ -47,7 +46,7 @@ type begun struct {
 	n  uint64
 }
 
-// Admits says whether there is room for n bytes, and takes it that they are used then.
+// Admits reports whether there is room for a process of n bytes. If so, it counts them as used.
 func (g *Guard) Admits(now time.Time, n uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,10 +69,11 @@ func (g *Guard) Admits(now time.Time, n uint64) bool {
 	return true
 }
 
-// around are the control groups around this process.
+// around returns the control groups that this process is in.
 var around = sync.OnceValue(func() *cgroup.Groups { return cgroup.Find("/proc") })
 
-// ReadMemory asks the kernel.
+// ReadMemory returns what the kernel tells, within the limits of this process's control groups. Fields that
+// the kernel does not tell are 0.
 func ReadMemory() (m Memory) {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -84,7 +84,7 @@ func ReadMemory() (m Memory) {
 		free, _ := g.MemoryFree()
 		m.Total, m.Free = min(m.Total, uint64(most)), min(m.Free, free)
 	}
-	if m.Free == 0 { // a kernel that does not say, or one where it makes no difference
+	if m.Free == 0 { // the kernel does not tell, or nothing is free
 		m.Total = 0
 	}
 	pressure, err := os.ReadFile("/proc/pressure/memory")
@@ -101,7 +101,7 @@ func ReadMemory() (m Memory) {
 	return m
 }
 
-// kibibytes is a line of /proc/meminfo, in bytes.
+// kibibytes returns the value of the line name in /proc/meminfo in bytes, or 0 without such a line.
 func kibibytes(info []byte, name string) uint64 {
 	for line := range bytes.Lines(info) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// Turns lets a limited number of local processes run at a time, in order of
-// arrival. The limit comes with each request, as each command's host list may
-// name its own (--localslots, --localslots_cpp). Where the machine's memory is
-// short, one runs at a time.
+// Turns lets a limited number of local processes run at a time, in order of arrival. The limit comes with
+// each request, because each command's host list may set its own (--localslots, --localslots_cpp). If the
+// machine is short of memory, one process runs at a time.
 type Turns struct {
-	Room func() bool // whether there is memory for one more; set once, nil = always; asked with the lock held
+	Room func() bool // whether there is memory for one more; nil = always; set once; called under the lock
 
 	mu      sync.Mutex
 	held    int
 	waiters []*waiter
-	again   *time.Timer // looks for memory while a waiter waits for it
+	again   *time.Timer // checks for memory while a waiter needs some
 }
 
-// askAgain is when it looks for memory again.
+// askAgain is the time until Turns checks for memory again.
 const askAgain = 200 * time.Millisecond
 
 type waiter struct {
 	limit int
-	turn  chan struct{} // closed when the turn is the waiter's
+	turn  chan struct{} // closed when the waiter has its turn
 }
 
-// Try takes a turn if there is one at once.
+// Try takes a turn if one is free at once, and reports whether it did.
 func (g *Turns) Try(limit int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -43,13 +42,13 @@ func (g *Turns) tryLocked(limit int) bool {
 	return true
 }
 
-// opensLocked says whether one more may begin. The only one always may: nothing of
-// ours would come to an end and give memory back.
+// opensLocked reports whether one more process may begin. If none runs, one may in any case: no end of another
+// would free memory.
 func (g *Turns) opensLocked(limit int) bool {
 	return g.held < limit && (g.held == 0 || g.Room == nil || g.Room())
 }
 
-// Acquire waits for a turn; only ctx's end makes it fail.
+// Acquire waits for a turn. It returns an error only if ctx ends first.
 func (g *Turns) Acquire(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -72,10 +71,10 @@ func (g *Turns) Acquire(ctx context.Context, limit int) error {
 	defer g.mu.Unlock()
 	if i := slices.Index(g.waiters, w); i >= 0 {
 		g.waiters = slices.Delete(g.waiters, i, i+1)
-	} else { // the turn came at the same moment
+	} else { // the turn was granted as ctx ended
 		g.held--
 	}
-	g.wakeLocked() // w may have stood before one with a higher limit
+	g.wakeLocked() // w may have been ahead of a waiter with a higher limit
 	return ctx.Err()
 }
 
@@ -96,7 +95,7 @@ func (g *Turns) wakeLocked() {
 	if len(g.waiters) == 0 || g.held >= g.waiters[0].limit {
 		return
 	}
-	if g.again == nil { // it is memory that is waited for
+	if g.again == nil { // the first waiter needs memory
 		g.again = time.AfterFunc(askAgain, g.wake)
 	} else {
 		g.again.Reset(askAgain)
@@ -109,7 +108,7 @@ func (g *Turns) wake() {
 	g.wakeLocked()
 }
 
-// Load is how many hold a turn and how many wait.
+// Load returns how many turns are held and how many callers wait for one.
 func (g *Turns) Load() (held, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

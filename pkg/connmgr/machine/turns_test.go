@@ -24,7 +24,7 @@ func TestGateServesInOrder(t *testing.T) {
 				}
 				order <- i
 			}()
-			synctest.Wait() // each one stands in the queue before the next comes
+			synctest.Wait() // each is queued before the next one starts
 		}
 		if held, waiting := g.Load(); held != 1 || waiting != 3 {
 			t.Errorf("held %d, waiting %d, want 1 and 3", held, waiting)
@@ -52,7 +52,7 @@ func TestGateGivesUpWithContext(t *testing.T) {
 		gaveUp := make(chan error, 1)
 		go func() { gaveUp <- g.Acquire(ctx, 1) }()
 		synctest.Wait()
-		// Behind it one whose limit allows it to run already.
+		// The next in the queue has a limit that would let it run already.
 		served := make(chan error, 1)
 		go func() { served <- g.Acquire(context.Background(), 2) }()
 		synctest.Wait()
@@ -74,8 +74,8 @@ func TestGateGivesUpWithContext(t *testing.T) {
 	})
 }
 
-// TestGateMindsMemory: with little memory one process runs at a time, and more as
-// soon as there is some; what has just begun counts before it shows.
+// TestGateMindsMemory: with little memory one process runs at a time, and more run as soon as there is room.
+// A process that has just begun counts before its memory shows.
 func TestGateMindsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -105,7 +105,7 @@ func TestGateMindsMemory(t *testing.T) {
 		wants(1, "with no memory to spare")
 		time.Sleep(10 * time.Second)
 		wants(1, "and none later")
-		// Room for two beside the twentieth that is left to others.
+		// Room for two, besides the twentieth that is left to others.
 		set(Memory{Total: 8 << 30, Free: 410<<20 + 2*CompileMemory})
 		time.Sleep(time.Second)
 		wants(3, "with room for two")

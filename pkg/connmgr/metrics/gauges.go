@@ -49,7 +49,7 @@ func (x *Metrics) Collect(ch chan<- prometheus.Metric) {
 		states[h.State]++
 		x.Host(h.Addr)
 		if x.hosts.of(h.Addr) != h.Addr {
-			continue // gauges of several hosts are no sum
+			continue // gauges of several hosts cannot be added up
 		}
 		gauge(descConnections, h.Links, h.Addr)
 		gauge(descCredits, h.Credits, h.Addr)
@@ -60,7 +60,7 @@ func (x *Metrics) Collect(ch chan<- prometheus.Metric) {
 			desc  *prometheus.Desc
 			value float64
 		}{{descRTT, float64(h.RTTUS) / 1e6}, {descRate, h.Rate}, {descSpeed, h.Speed}} {
-			if x.value > 0 { // it is not known at once
+			if x.value > 0 { // not known at first
 				ch <- prometheus.MustNewConstMetric(x.desc, prometheus.GaugeValue, x.value, h.Addr)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHostLabelsAreBounded: hosts are named by whoever uses the manager.
+// TestHostLabelsAreBounded: users of the manager can name any number of hosts.
 //
 // metrics-exposed
 func TestHostLabelsAreBounded(t *testing.T) {

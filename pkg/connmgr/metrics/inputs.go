@@ -45,18 +45,18 @@ func (x *inputMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{x.how, x.doubts, x.bytes, x.lacks, x.filesN}
 }
 
-// Inputs counts a job by how it was known what it reads.
+// Inputs counts a job by how the manager knew what it reads, one of report.InputWords.
 func (x *inputMetrics) Inputs(how string) { x.how.WithLabelValues(how).Inc() }
 
-// Doubted counts a job by why it was not known what it reads.
+// Doubted counts a job by why the manager did not know what it reads, one of Source.Doubts.
 func (x *inputMetrics) Doubted(why string) { x.doubts.WithLabelValues(why).Inc() }
 
-// Carried counts the files that a job reads beside its source, in bytes: those that were sent to its host, and those that
-// it held.
+// Carried counts the bytes of the files that a job reads in addition to its source: those that were sent to
+// its host and those that the host held.
 func (x *inputMetrics) Carried(sent, held uint64) {
 	x.bytes.WithLabelValues("sent").Add(float64(sent))
 	x.bytes.WithLabelValues("held").Add(float64(held))
 }
 
-// Lacked counts a job that is sent again, as its host did not hold a file any more.
+// Lacked counts a job that is sent again because its host no longer held a file.
 func (x *inputMetrics) Lacked() { x.lacks.Inc() }

@@ -1,11 +1,11 @@
-// Package metrics is a connection manager's time series: what jobs came to, where bytes went, what
-// hosts were caught at, and the gauges that are read at each scrape.
+// Package metrics provides a connection manager's Prometheus time series: counters of jobs, bytes and
+// distrusted results, histograms of times, and gauges that are read at each scrape.
 //
 //	metrics inputs      counters, and the events that they count
-//	gauges              what is asked at a scrape
+//	gauges              what is read at a scrape
 //	hosts               which hosts have series of their own
 //
-// It knows the manager by its Source alone. All of it is safe for concurrent use.
+// The package knows the manager only as a Source. All of it is safe for concurrent use.
 package metrics
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// Source is what the gauges tell of; the functions are called at a scrape.
+// Source is where the gauges get their values. The functions are called at each scrape.
 type Source struct {
 	Status func() report.Status
-	Large  func() int64 // bytes of sources and results beyond what slots keep
-	Files  func() int   // of which it is known what they hold and name
-	States []string     // that a host's connection can be in, but for report.StateUnused
-	Doubts []string     // words for why it is not known what a compile reads
+	Large  func() int64 // returns the bytes of sources and results beyond what slots keep
+	Files  func() int   // returns how many files' contents and includes are known
+	States []string     // the states of a host's connection, without report.StateUnused
+	Doubts []string     // the words for why the inputs of a compile are not known
 }
 
 // Metrics are the time series.
@@ -49,7 +49,7 @@ type Metrics struct {
 	unforeseen  prometheus.Counter
 }
 
-// New makes the time series of one manager.
+// New returns the time series of one manager. They are not registered yet.
 func New(from Source) *Metrics {
 	x := &Metrics{
 		from: from, inputMetrics: newInputMetrics(&from),
@@ -115,8 +115,8 @@ func New(from Source) *Metrics {
 	for _, what := range []string{"source", "result"} {
 		x.windows.WithLabelValues(what)
 	}
-	// There from the start, so that a rate over the first events is right. What has a host's
-	// label is there from when the host is first named (host).
+	// The series exist from the start, so that a rate over the first events is right. Those with the label of
+	// a host exist once the host is first named (see Host).
 	for _, reason := range reason.Labels() {
 		for _, result := range []string{resultOK, resultFailed} {
 			x.jobs.WithLabelValues("local", reason, "", result)
@@ -134,14 +134,14 @@ func (x *Metrics) all() []prometheus.Collector {
 		x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 }
 
-// Register adds them to r, if that is not nil. r may ask for them at once.
+// Register adds the time series to r, if r is not nil. r may collect them at once.
 func (x *Metrics) Register(r prometheus.Registerer) {
 	if r != nil {
 		r.MustRegister(x.all()...)
 	}
 }
 
-// Unregister takes them out of r, if that is not nil.
+// Unregister removes the time series from r, if r is not nil.
 func (x *Metrics) Unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
@@ -158,7 +158,7 @@ const (
 	resultRetried = "retried"
 )
 
-// Host has the counters of a host there before it has done anything.
+// Host creates the counters of a host at 0, before it has done anything.
 func (x *Metrics) Host(addr string) {
 	addr = x.hosts.of(addr)
 	for _, result := range []string{resultOK, resultFailed, resultRetried} {
@@ -170,7 +170,7 @@ func (x *Metrics) Host(addr string) {
 	x.quarantines.WithLabelValues(addr)
 }
 
-// Failed counts an attempt on a host that came to nothing.
+// Failed counts an attempt on a host that gave no result.
 func (x *Metrics) Failed(host string) {
 	x.jobs.WithLabelValues("remote", "", x.hosts.of(host), resultRetried).Inc()
 }
@@ -178,16 +178,16 @@ func (x *Metrics) Failed(host string) {
 // Retried counts a job that went to another host after one had failed or refused it.
 func (x *Metrics) Retried() { x.retries.Inc() }
 
-// Hedged counts a second host that was first ("won"), or was not ("lost").
+// Hedged counts a late job given to a second host, which answered first ("won") or did not ("lost").
 func (x *Metrics) Hedged(result string) { x.hedges.WithLabelValues(result).Inc() }
 
-// Audited counts what an audit came to, one of report.AuditWords.
+// Audited counts an audit by its outcome, one of report.AuditWords.
 func (x *Metrics) Audited(result string) { x.audits.WithLabelValues(result).Inc() }
 
-// Quarantined counts that a host was left alone.
+// Quarantined counts a quarantine of host.
 func (x *Metrics) Quarantined(host string) { x.quarantines.WithLabelValues(x.hosts.of(host)).Inc() }
 
-// Distrusted counts a result that was not taken, as it is "forged" or in "doubt".
+// Distrusted counts a result that was not used because it was "forged" or in "doubt".
 func (x *Metrics) Distrusted(why string) { x.distrusts.WithLabelValues(why).Inc() }
 
 // Damaged counts a "source" or a "result" whose digest is wrong.
@@ -196,10 +196,10 @@ func (x *Metrics) Damaged(what string) { x.digests.WithLabelValues(what).Inc() }
 // Fetched counts a "source" or a "result" that is fetched by RDMA Read.
 func (x *Metrics) Fetched(what string) { x.windows.WithLabelValues(what).Inc() }
 
-// Board counts a load board that was read: "ok" or "torn".
+// Board counts a read of a load board, "ok" or "torn".
 func (x *Metrics) Board(result string) { x.boards.WithLabelValues(result).Inc() }
 
-// Moved counts payload to and from a host.
+// Moved counts the bytes of sources (out) and results (in) that went to and from a host.
 func (x *Metrics) Moved(host string, out, in uint64) {
 	host = x.hosts.of(host)
 	if out > 0 {
@@ -210,7 +210,7 @@ func (x *Metrics) Moved(host string, out, in uint64) {
 	}
 }
 
-// Packed counts a source or a result that was packed.
+// Packed counts a source (direction "out") or a result ("in") that was compressed from plain to packed bytes.
 func (x *Metrics) Packed(plain, packed int, direction string) {
 	x.packing.WithLabelValues(direction, "plain").Add(float64(plain))
 	x.packing.WithLabelValues(direction, "packed").Add(float64(packed))

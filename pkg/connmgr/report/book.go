@@ -7,31 +7,31 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// maxRecent is how many commands are remembered, of which Status shows the newest, and
-// maxConsidered how many hosts of each one's choice.
+// maxRecent is how many commands a Book remembers, maxShown how many of them Status shows, and maxConsidered
+// how many of the hosts considered for each are remembered.
 const (
 	maxRecent     = 2048
 	maxShown      = 256
 	maxConsidered = 16
 )
 
-// Book remembers the last commands, and counts all of them since it was begun. The zero
-// value is an empty one. It has no lock: its owner guards it, and what its methods give
-// shares no memory with it but the slices in a JobRecord, which nobody changes.
+// Book remembers the last commands and counts all commands. The zero value is an empty book. It has no lock:
+// its owner guards it. What its methods return shares no memory with it, except the slices in a JobRecord,
+// which must not be changed.
 type Book struct {
 	ring   [maxRecent]JobRecord
-	n      uint64 // ever noted
+	n      uint64 // commands ever added
 	counts map[jobKey]*JobCount
 	sums   sums
 }
 
 type jobKey struct {
 	local  bool
-	reason string // its label
+	reason string // the label of the reason
 	host   string
 }
 
-// Add takes the account of a command that has ended; the book keeps a copy.
+// Add records a command that has ended. The book keeps a copy of r, with at most maxConsidered hosts.
 func (b *Book) Add(r *JobRecord) {
 	b.sums.add(r)
 	if len(r.Considered) > maxConsidered {
@@ -63,10 +63,10 @@ func (b *Book) Add(r *JobRecord) {
 	}
 }
 
-// Noted returns how many commands the book was ever told of.
+// Noted returns how many commands were ever added to the book.
 func (b *Book) Noted() uint64 { return b.n }
 
-// Counts are all commands by where they ran and why, remote ones first.
+// Counts returns the numbers of all commands by where they ran and why, remote ones first.
 func (b *Book) Counts() (list []JobCount) {
 	for _, c := range b.counts {
 		list = append(list, *c)
@@ -77,7 +77,7 @@ func (b *Book) Counts() (list []JobCount) {
 	return list
 }
 
-// Recent are the accounts of the newest commands, the newest first.
+// Recent returns the records of the last maxShown commands, the newest first.
 func (b *Book) Recent() (list []JobRecord) {
 	for i := range min(b.n, maxShown) {
 		list = append(list, b.ring[(b.n-1-i)%maxRecent])

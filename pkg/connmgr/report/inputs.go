@@ -2,18 +2,18 @@ package report
 
 import "maps"
 
-// InputWords are the values of JobRecord.Inputs, the best first: known from the files, known as the
-// compiler had said so before, listed by the compiler, and not known, as it was preprocessed.
+// InputWords are the values of JobRecord.Inputs, the best first: known from the files, known from an earlier
+// list of the compiler, listed by the compiler, and not known because the source was preprocessed.
 var InputWords = []string{"scan", "memo", "list", "text"}
 
-// InputCounts counts the jobs since the manager started by how it was known what they read.
+// InputCounts counts the jobs since the manager started by how the manager knew what they read.
 type InputCounts struct {
 	Scan uint64 `json:"scan"`
 	Memo uint64 `json:"memo"`
 	List uint64 `json:"list"`
 	Text uint64 `json:"text"`
-	// Doubts are the jobs for which the compiler on this machine was asked, by why. Some of them
-	// may have ended before there was an answer.
+	// Doubts counts the jobs for which the compiler on this machine was asked, by reason. Some of them may have
+	// ended before it answered.
 	Doubts map[string]uint64 `json:"doubts,omitempty"`
 }
 
@@ -30,7 +30,7 @@ func (c *InputCounts) add(r *JobRecord) {
 	}
 }
 
-// of returns the counter of a word, or nil if it is none of InputWords.
+// of returns the counter of a word, or nil if the word is not one of InputWords.
 func (c *InputCounts) of(how string) *uint64 {
 	switch how {
 	case "scan":
@@ -45,7 +45,7 @@ func (c *InputCounts) of(how string) *uint64 {
 	return nil
 }
 
-// Of returns how many jobs' inputs were known in the way that one of InputWords names.
+// Of returns how many jobs' inputs were known in the way that how names, one of InputWords; 0 for other words.
 func (c *InputCounts) Of(how string) uint64 {
 	if n := c.of(how); n != nil {
 		return *n
@@ -53,10 +53,11 @@ func (c *InputCounts) Of(how string) uint64 {
 	return 0
 }
 
-// All returns how many jobs there were.
+// All returns the number of all these jobs.
 func (c *InputCounts) All() uint64 { return c.Scan + c.Memo + c.List + c.Text }
 
-// Inputs are all commands that a host had, or was to have, by how it was known what they read.
+// Inputs returns how many commands were compiled on a host, or were meant to be, by how the manager knew what
+// they read.
 func (b *Book) Inputs() InputCounts {
 	c := b.sums.inputs
 	c.Doubts = maps.Clone(c.Doubts)

@@ -1,9 +1,9 @@
-// Package report is what a connection manager tells of itself: the answers to rdistcc's
-// questions (Status, Stats, Why, Places, Drained), as JSON over the control socket and as
-// words for the status page, and the Book that they are taken from.
+// Package report defines what a connection manager tells about itself: the answers to rdistcc's questions
+// (Status, Stats, Why, Places, Drained), as JSON over the control socket and as words for the status page. It
+// also has the Book that keeps the records behind these answers.
 //
-// Nothing in it knows of hosts that can be dialled, of connections or of the manager: a
-// program that asks imports this package and not that.
+// The package does not depend on the manager or on connections, so a program that asks a manager imports only
+// this package.
 package report
 
 import (
@@ -15,59 +15,58 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// Status is what a manager shows of itself, as JSON over the control socket.
+// Status is the state of a manager, as JSON over the control socket.
 type Status struct {
-	// NotRunning says that no manager runs: this is what the last one knew. nil: it runs.
+	// NotRunning says that no manager runs and this is what the last one knew. It is nil if one runs.
 	NotRunning *NotRunning `json:"not_running,omitempty"`
 
 	Version string       `json:"version"`
 	PID     int          `json:"pid"`
 	Since   time.Time    `json:"since"`
 	Hosts   []HostStatus `json:"hosts"`
-	// ListFrom names the file or flag of the manager's own host list; empty: there is none.
+	// ListFrom names the file or flag of the manager's own host list. It is empty without such a list.
 	ListFrom string `json:"list_from,omitempty"`
-	// ListError says why that list cannot be used, as its file is now. ListKept: what it was
-	// before is in force.
+	// ListError says why that list, as its file is now, cannot be used. ListKept says that the list from before
+	// is still in force.
 	ListError string `json:"list_error,omitempty"`
 	ListKept  bool   `json:"list_kept,omitempty"`
-	// Config is what the settings come from; nil: the manager does not say.
+	// Config tells where the settings come from. It is nil if the manager does not say.
 	Config  *Configuration `json:"config,omitempty"`
-	Drained []string       `json:"drained,omitempty"` // hosts that were drained by hand, on a list or not
-	NoHosts uint64         `json:"no_hosts"`          // compiles done here because no host was configured
+	Drained []string       `json:"drained,omitempty"` // hosts drained by hand, on a list or not
+	NoHosts uint64         `json:"no_hosts"`          // local compiles because no host was configured
 	Jobs    []JobCount     `json:"jobs"`
 	Inputs  InputCounts    `json:"inputs"`
 	Running int            `json:"running"` // commands under way
-	// Underway are these, the oldest first.
+	// Underway are the commands under way, the oldest first.
 	Underway []Underway    `json:"underway"`
 	Slots    SlotStatus    `json:"slots"`
 	Waiting  WaitingStatus `json:"waiting"`
 	Recent   []JobRecord   `json:"recent"` // the newest first
 }
 
-// Kept is what a manager writes down for when it does not run any more: at its end, and
-// now and then before.
+// Kept is what a manager saves for the time when it no longer runs. It saves it when it ends, and from time to
+// time before.
 type Kept struct {
 	At time.Time `json:"at"`
-	// Ended says that it was written at the end, Why what for. Otherwise the manager went on,
-	// and was killed if none runs.
+	// Ended says that it was saved when the manager ended, and Why for what reason. Otherwise the manager
+	// continued; if none runs now, it was killed later.
 	Ended  bool   `json:"ended"`
 	Why    string `json:"why,omitempty"`
 	Status Status `json:"status"`
 	Stats  Stats  `json:"stats"`
 }
 
-// KeptFile returns the file with the Kept of the manager that serves a socket; both are
-// paths.
+// KeptFile returns the path of the file with the Kept of the manager that serves the socket with that path.
 func KeptFile(socket string) string { return strings.TrimSuffix(socket, ".sock") + ".kept" }
 
-// NotRunning says in an answer that it is the last manager's, and none runs.
+// NotRunning says that an answer is from the last manager, and that none runs now.
 type NotRunning struct {
-	Kept  time.Time `json:"kept"`  // when the answer was written down
-	Ended bool      `json:"ended"` // that was at its end; otherwise it was killed some time later
+	Kept  time.Time `json:"kept"`  // when the answer was saved
+	Ended bool      `json:"ended"` // the manager saved it at its end; otherwise it was killed later
 	Why   string    `json:"why,omitempty"`
 }
 
-// Last returns the answers of a manager that runs no more; both say so.
+// Last returns the answers of a manager that no longer runs. NotRunning is set in both.
 func (k *Kept) Last() (*Status, *Stats) {
 	status, stats := k.Status, k.Stats
 	gone := &NotRunning{Kept: k.At, Ended: k.Ended, Why: k.Why}
@@ -77,78 +76,77 @@ func (k *Kept) Last() (*Status, *Stats) {
 
 // Configuration is what a manager knows of its settings.
 type Configuration struct {
-	File    string   `json:"file,omitempty"`    // empty: there is none
-	Error   string   `json:"error,omitempty"`   // why the file as it is now was not taken; what was in force stays
-	Restart []string `json:"restart,omitempty"` // keys that have other values in the file than in force, until another manager starts
+	File    string   `json:"file,omitempty"`    // empty without one
+	Error   string   `json:"error,omitempty"`   // why the file's new version is not used; the old settings stay
+	Restart []string `json:"restart,omitempty"` // keys whose new values need a restart of the manager
 }
 
-// Reloaded is the answer to reload.
+// Reloaded is the answer to a reload.
 type Reloaded struct {
 	Configuration
-	Changed []string `json:"changed,omitempty"` // keys whose new values are in force now
-	// The manager's own host list after that, as in Status.
+	Changed []string `json:"changed,omitempty"` // keys whose new values took effect
+	// The manager's own host list after the reload, as in Status.
 	ListFrom  string `json:"list_from,omitempty"`
 	ListError string `json:"list_error,omitempty"`
 	ListKept  bool   `json:"list_kept,omitempty"`
 }
 
-// StateUnused is the state of a host that no job has asked for yet: nothing has dialled it.
+// StateUnused is the state of a host that no job has asked for yet, and that has not been dialled.
 const StateUnused = "unused"
 
 // HostStatus is one host's part of Status.
 type HostStatus struct {
 	Addr    string `json:"addr"`
-	State   string `json:"state"` // unused, connecting, starting, up, draining, down; source: what hosts are looked for by
+	State   string `json:"state"` // unused, connecting, starting, up, draining, down; source: an entry that names hosts
 	Error   string `json:"error,omitempty"`
 	Links   int    `json:"connections"`
 	Credits int    `json:"credits"` // unspent
-	Running int    `json:"running"` // our jobs on it
+	Running int    `json:"running"` // this manager's jobs on it
 	OK      uint64 `json:"ok"`
 	Failed  uint64 `json:"failed"` // attempts that gave no result
 	Out     uint64 `json:"bytes_out"`
 	In      uint64 `json:"bytes_in"`
-	Jobs    int    `json:"jobs"`       // compiles at a time that the host allows
-	Tools   int    `json:"toolchains"` // that it can run
-	// Identifying: it is still finding out which compilers it has.
+	Jobs    int    `json:"jobs"`       // compiles that the host runs at a time
+	Tools   int    `json:"toolchains"` // how many it can run
+	// Identifying says that the host is still finding out which compilers it has.
 	Identifying bool `json:"identifying,omitempty"`
-	Tree        bool `json:"tree"`    // it shows private trees: it takes the sources form
-	Drained     bool `json:"drained"` // by hand: nothing new goes there
-	// Sandbox is how well the host confines compiles: off, partial, confined, full; empty: not
-	// known yet. Measures name what it does for that.
+	Tree        bool `json:"tree"`    // the host has private trees, so it takes the sources form
+	Drained     bool `json:"drained"` // by hand: it gets no new jobs
+	// Sandbox is how well the host confines compiles: off, partial, confined or full, and empty while not known.
+	// Measures name the mechanisms that it uses for that.
 	Sandbox  string   `json:"sandbox,omitempty"`
 	Measures []string `json:"measures,omitempty"`
 	RTTUS    int64    `json:"rtt_us,omitempty"`
-	Rate     float64  `json:"rate,omitempty"`  // bytes a second on the way there
-	Speed    float64  `json:"speed,omitempty"` // beside a core of speed 1, as its jobs showed; 0 = not yet
-	Depth    int      `json:"depth"`           // jobs worth having at it, or on the way, beyond Jobs
-	Demand   int      `json:"demand"`          // jobs that it was told we have use for
-	// HeldFiles is how many of our files it holds, as far as that is believed; HeldBytes are
-	// those that jobs did not need to send there.
+	Rate     float64  `json:"rate,omitempty"`  // bytes per second on the way to the host
+	Speed    float64  `json:"speed,omitempty"` // relative to a core of speed 1; 0 = not known yet
+	Depth    int      `json:"depth"`           // jobs beyond Jobs worth having there or on the way
+	Demand   int      `json:"demand"`          // jobs that the host was told this manager has for it
+	// HeldFiles is how many of our files the host is believed to hold. HeldBytes is how many bytes of files jobs
+	// did not need to send there.
 	HeldFiles int    `json:"held_files,omitempty"`
 	HeldBytes uint64 `json:"held_bytes,omitempty"`
-	// OnTrial: it takes one job at a time until one went well. PauseMS is until it is
-	// dialled again, or takes jobs again; DoubtMS until its quarantine ends, for Doubt.
+	// OnTrial says that the host gets one job at a time until one has succeeded. PauseMS is the time until it is
+	// dialled or gets jobs again. DoubtMS is the time until its quarantine ends, and Doubt the reason for that.
 	OnTrial bool   `json:"on_trial,omitempty"`
 	PauseMS int64  `json:"pause_ms,omitempty"`
 	DoubtMS int64  `json:"doubt_ms,omitempty"`
 	Doubt   string `json:"doubt,omitempty"`
-	// Compilers are the families and versions that the host has, Lacks those that jobs of
-	// this machine have asked for and it has not. Foreign: it has none that was asked for.
+	// Compilers are the families and versions that the host has. Lacks are those that jobs of this machine need
+	// and the host does not have. Foreign says that it has none that any job needed.
 	Compilers []string `json:"compilers,omitempty"`
 	Lacks     []string `json:"lacks,omitempty"`
 	Foreign   bool     `json:"foreign,omitempty"`
-	// Refused is why it refused the last job that it was sent; empty: it did not.
+	// Refused is why the host refused the last job that it was sent, or empty if it did not.
 	Refused string    `json:"refused,omitempty"`
 	Load    *job.Load `json:"load,omitempty"`
 	// LoadFrom is where Load comes from (board, result, heartbeat, welcome), LoadAgeMS
 	// its age in milliseconds.
 	LoadFrom  string        `json:"load_from,omitempty"`
 	LoadAgeMS int64         `json:"load_age_ms,omitempty"`
-	Pressure  *job.Pressure `json:"pressure,omitempty"` // as the board last had it
+	Pressure  *job.Pressure `json:"pressure,omitempty"` // as last read from the board
 }
 
-// Note is what its user should know of a host: why it is not up, gets no jobs, or what
-// it cannot do.
+// Note returns what the user should know of a host: why it is not up or gets no jobs, or what it cannot do.
 func (s *HostStatus) Note() string {
 	pause := func(ms int64) string {
 		return (time.Duration(ms+999) * time.Millisecond).Truncate(time.Second).String()
@@ -197,15 +195,14 @@ func (s *HostStatus) Note() string {
 	return strings.Join(notes, "; ")
 }
 
-// identifies is the note of a host that has not told of all its compilers yet.
+// identifies is the note of a host that has not listed all its compilers yet.
 const identifies = "has just started: it is finding out which compilers it has"
 
-// littleMemory is what a host wants to have free, in bytes, at the most, or it takes no jobs.
+// littleMemory is, in bytes, the most free memory that a host may require before it takes a job.
 const littleMemory = 128 << 20
 
-// Usable reports whether the host is there for jobs, or on its way up as far as anybody
-// knows: what is down, going down, drained or in quarantine is not, nor is what has no
-// compiler in common with this machine.
+// Usable reports whether the host takes jobs, or is coming up as far as is known. A host that is down, going
+// down, drained or in quarantine is not usable, nor is one that has no compiler in common with this machine.
 func (s *HostStatus) Usable() bool {
 	switch {
 	case s.Drained, s.DoubtMS > 0, s.Foreign && !s.Identifying, s.Refused != "" && s.Running == 0:
@@ -230,23 +227,23 @@ type JobCount struct {
 // Underway is one command under way.
 type Underway struct {
 	ID     uint64   `json:"id"`
-	Source string   `json:"source"` // as the command names it; without one its output, or its program
+	Source string   `json:"source"` // as the command names it; without a source, its output or its program
 	Phase  string   `json:"phase"`
-	Here   bool     `json:"here"`            // it is this machine's to do
-	Hosts  []string `json:"hosts,omitempty"` // that have it: two where a second one got it as well
+	Here   bool     `json:"here"`            // this machine is to run it
+	Hosts  []string `json:"hosts,omitempty"` // the hosts that have it: two if a second one got it as well
 	AgeMS  int64    `json:"age_ms"`
 }
 
 // Phases of a command under way.
 const (
-	PhaseWaits    = "waits"    // for a host, or for its turn on this machine
-	PhaseLists    = "lists"    // here: what it reads is listed and collected, or preprocessed
-	PhaseCompiles = "compiles" // at a host
-	PhaseReturns  = "returns"  // the wrapper takes its result
+	PhaseWaits    = "waits"    // for a host or for its turn on this machine
+	PhaseLists    = "lists"    // here: its inputs are listed and collected, or it is preprocessed
+	PhaseCompiles = "compiles" // on a host
+	PhaseReturns  = "returns"  // the wrapper is taking its result
 	PhaseRuns     = "runs"     // here
 )
 
-// Place is where a command is, for people: hosts, or this machine.
+// Place returns where a command is, for display: its hosts, "here", or "-".
 func (u *Underway) Place() string {
 	switch {
 	case len(u.Hosts) > 0:
@@ -271,7 +268,7 @@ type WaitingStatus struct {
 	Local      int `json:"local"`
 }
 
-// JobRecord is the account of one command.
+// JobRecord is the record of one command that has ended.
 type JobRecord struct {
 	ID       uint64    `json:"id"`
 	Began    time.Time `json:"began"`
@@ -285,64 +282,63 @@ type JobRecord struct {
 	Detail   string    `json:"detail,omitempty"`
 	Trouble  bool      `json:"trouble,omitempty"`
 	Exit     uint8     `json:"exit"`
-	Finished bool      `json:"finished"` // the wrapper said so; otherwise it went away
+	Finished bool      `json:"finished"` // the wrapper said that it finished; otherwise it went away
 	Attempts uint8     `json:"attempts,omitempty"`
-	Twice    bool      `json:"twice,omitempty"` // compiled on a host, and then here
+	Twice    bool      `json:"twice,omitempty"` // compiled on a host and then here as well
 
 	PreprocessUS uint32 `json:"preprocess_us,omitempty"`
 	CreditUS     uint32 `json:"credit_us,omitempty"`
 	WriteUS      uint32 `json:"write_us,omitempty"`
 	QueueUS      uint32 `json:"queue_us,omitempty"`
 	CompileUS    uint32 `json:"compile_us,omitempty"`
-	CPUUS        uint32 `json:"cpu_us,omitempty"` // of the compile at the host
+	CPUUS        uint32 `json:"cpu_us,omitempty"` // CPU time of the compile on the host
 	ReturnUS     uint32 `json:"return_us,omitempty"`
 	TotalUS      uint32 `json:"total_us,omitempty"`
 	BytesOut     uint64 `json:"bytes_out,omitempty"`
 	BytesIn      uint64 `json:"bytes_in,omitempty"`
 
-	// Inputs is how it was known what the compile reads: scan, memo, list or text; Doubt is why
-	// the compiler here was asked. Files are those that it reads, as far as that is known, and
-	// SentFiles those that its host did not hold.
+	// Inputs is how the manager knew what the compile reads: scan, memo, list or text. Doubt is why the compiler
+	// here was asked. Files is how many files it reads, as far as known, and SentFiles how many of them its
+	// host did not hold.
 	Inputs    string `json:"inputs,omitempty"`
 	Doubt     string `json:"doubt,omitempty"`
 	Files     uint32 `json:"files,omitempty"`
 	SentFiles uint32 `json:"sent_files,omitempty"`
 
-	// How its host was chosen. Build tells builds apart; Predicted is what the compile
-	// was expected to take on a host of speed 1, 0 when nothing was known; Considered
-	// are the hosts of the last choice, and Rule is what decided it, a line for people;
-	// Hedged is the second host of a straggler.
+	// How its host was chosen. Build is the number of its build. Predicted is the CPU time that the compile was
+	// expected to take on a host of speed 1, or 0 without a prediction. Considered are the hosts of the last
+	// choice, and Rule says in a line for the user what decided it. Hedged is the second host of a late job.
 	Build      uint64        `json:"build,omitempty"`
 	Predicted  time.Duration `json:"predicted_ns,omitempty"`
 	Considered []Considered  `json:"considered,omitempty"`
 	Rule       string        `json:"rule,omitempty"`
 	Hedged     string        `json:"hedged,omitempty"`
-	Expected   time.Duration `json:"expected_ns,omitempty"` // processor time, as Predicted, by the speed of the host that did it
+	Expected   time.Duration `json:"expected_ns,omitempty"` // Predicted for the speed of the host that compiled it
 }
 
-// Considered is one host in the choice for a job: when it was expected to be done
-// there, counted from then, or why it could not go there.
+// Considered is one host in the choice for a job: how long until the job was expected to be done there, or why
+// it could not go there.
 type Considered struct {
 	Host   string        `json:"host"`
 	Finish time.Duration `json:"finish_ns,omitempty"`
 	Why    string        `json:"why,omitempty"`
 }
 
-// Drained is the answer to drain and undrain.
+// Drained is the answer to a drain or undrain.
 type Drained struct {
 	Host    string `json:"host"`
 	Drained bool   `json:"drained"`
-	Running int    `json:"running"` // jobs of this manager's that are still finished there
-	Was     bool   `json:"was"`     // it was so before
+	Running int    `json:"running"` // jobs of this manager that the host still finishes
+	Was     bool   `json:"was"`     // the host was already so before
 }
 
-// Places is how many jobs a build may have under way.
+// Places says how many jobs a build may have under way.
 type Places struct {
-	Hosts int `json:"hosts"` // at hosts that are up and take jobs, with those on the way to far ones
-	Guess int `json:"guess"` // at hosts that nobody has connected to yet
-	Local int `json:"local"` // on this machine, which does its part when the hosts are busy
+	Hosts int `json:"hosts"` // on hosts that are up and take jobs, including jobs on the way to distant ones
+	Guess int `json:"guess"` // on hosts that have not been connected to yet
+	Local int `json:"local"` // on this machine, which helps when the hosts are busy
 }
 
-// GuessedPlaces counts for a host that nobody has asked yet how many jobs it takes:
-// distcc's number.
+// GuessedPlaces is the number of jobs assumed for a host that has not been connected to yet. distcc assumes the
+// same.
 const GuessedPlaces = 4

@@ -40,7 +40,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestForesight: what counts is the ratio to what was expected on that host.
+// TestForesight: a prediction is judged by the ratio to the time expected on that host.
 func TestForesight(t *testing.T) {
 	var s sums
 	for _, r := range []JobRecord{
@@ -58,8 +58,8 @@ func TestForesight(t *testing.T) {
 	}
 }
 
-// TestInputsAreCounted: each way to know them, and each reason why they were not, wherever the job
-// ended; and what the book gives away is not its own.
+// TestInputsAreCounted: each way to know the inputs is counted, and each reason why they were not known,
+// wherever the job ended. The counts that the book returns are copies.
 func TestInputsAreCounted(t *testing.T) {
 	var b Book
 	for _, r := range []JobRecord{
@@ -83,7 +83,8 @@ func TestInputsAreCounted(t *testing.T) {
 	}
 }
 
-// TestPredictionIsCounted: what was foreseen well, and what was compiled twice, are two counts.
+// TestPredictionIsCounted: compiles predicted within a factor of two, and commands compiled twice, are two
+// different counts.
 func TestPredictionIsCounted(t *testing.T) {
 	var b Book
 	ran := func(took time.Duration) *JobRecord {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Stats is what came of all commands since the manager started.
+// Stats sums up all commands since the manager started.
 type Stats struct {
 	NotRunning *NotRunning `json:"not_running,omitempty"` // as in Status
 
@@ -16,21 +16,22 @@ type Stats struct {
 	Jobs    []JobCount  `json:"jobs"` // by place, host and reason
 	Hosts   []HostStats `json:"hosts"`
 
-	Retries   uint64 `json:"retries"`    // attempts behind a first one
-	Hedges    uint64 `json:"hedges"`     // jobs that a second host got, as the first was slow
-	HedgesWon uint64 `json:"hedges_won"` // of these, those where it was first
-	Troubles  uint64 `json:"troubles"`   // compiles done here because of trouble
-	Gone      uint64 `json:"gone"`       // commands that were ended from outside
-	Twice     uint64 `json:"twice"`      // compiles that a host had done and that then ran here
+	Retries   uint64 `json:"retries"`    // attempts after the first
+	Hedges    uint64 `json:"hedges"`     // jobs that a second host got because the first was slow
+	HedgesWon uint64 `json:"hedges_won"` // of these, those that the second host answered first
+	Troubles  uint64 `json:"troubles"`   // compiles that ran here because of trouble
+	Gone      uint64 `json:"gone"`       // commands whose wrapper went away before they finished
+	Twice     uint64 `json:"twice"`      // compiles that a host had done and that then ran here as well
 
-	// Again are those of the last Remembered commands, by why; the most frequent reason first.
+	// Again counts the commands compiled twice among the last Remembered ones by reason, the most frequent
+	// reason first.
 	Again      []TwiceCount `json:"again,omitempty"`
 	Remembered int          `json:"remembered"`
 
-	// Audits are jobs that a second host compiled for comparison, by what came of it.
+	// Audits counts the jobs that a second host compiled for comparison, by outcome (AuditWords).
 	Audits map[string]uint64 `json:"audits,omitempty"`
 
-	BytesOut uint64 `json:"bytes_out"` // of sources, before they are packed
+	BytesOut uint64 `json:"bytes_out"` // of sources, before compression
 	BytesIn  uint64 `json:"bytes_in"`
 
 	Phases     []Quantiles `json:"phases"` // of remote compiles
@@ -50,10 +51,10 @@ type HostStats struct {
 type TwiceCount struct {
 	Reason string `json:"reason"`
 	Jobs   int    `json:"jobs"`
-	Source string `json:"source"` // of the newest one
+	Source string `json:"source"` // of the newest such command
 }
 
-// Quantiles of one phase, in microseconds, to within a tenth.
+// Quantiles are those of one phase in microseconds, accurate to a tenth.
 type Quantiles struct {
 	Phase string `json:"phase"`
 	Count uint64 `json:"count"`
@@ -63,17 +64,17 @@ type Quantiles struct {
 	Max   uint64 `json:"max_us"`
 }
 
-// Prediction is how well compile times were foreseen: the ratio of the processor time
-// that a compile took to what it was expected to take on that host.
+// Prediction says how well compile times were predicted: by the ratio of the CPU time that a compile took to
+// the time that it was expected to take on that host.
 type Prediction struct {
 	Count   uint64  `json:"count"`   // compiles that were predicted
-	Unknown uint64  `json:"unknown"` // those that nothing was known of
-	Near    uint64  `json:"near"`    // within a quarter
+	Unknown uint64  `json:"unknown"` // remote compiles without a prediction
+	Near    uint64  `json:"near"`    // off by at most a quarter: ratios from 0.8 to 1.25
 	Twice   uint64  `json:"twice"`   // within a factor of two
 	Median  float64 `json:"median"`  // of the ratios
 }
 
-// sums are the figures behind Stats.
+// sums holds the figures behind Stats.
 type sums struct {
 	retries, hedges, won, troubles, gone uint64
 	repeated                             uint64
@@ -85,7 +86,7 @@ type sums struct {
 	inputs                               InputCounts
 }
 
-// AddAudit counts what an audit came to.
+// AddAudit counts an audit by its outcome, one of AuditWords.
 func (b *Book) AddAudit(result string) {
 	if b.sums.audits == nil {
 		b.sums.audits = make(map[string]uint64)
@@ -96,7 +97,7 @@ func (b *Book) AddAudit(result string) {
 // phaseNames are those of rdistcc_cm_phase_seconds.
 var phaseNames = [...]string{"preprocess", "credit", "write", "queue", "compile", "return", "total"}
 
-// phases are a record's, in the order of phaseNames.
+// phases returns the times of a record in microseconds, in the order of phaseNames.
 func (r *JobRecord) phases() [len(phaseNames)]uint32 {
 	return [...]uint32{r.PreprocessUS, r.CreditUS, r.WriteUS, r.QueueUS, r.CompileUS, r.ReturnUS, r.TotalUS}
 }
@@ -106,7 +107,7 @@ func (s *sums) add(r *JobRecord) {
 	again := max(int(r.Attempts), 1) - 1
 	if r.Hedged != "" {
 		s.hedges++
-		again = max(again-1, 0) // the second host's was no retry
+		again = max(again-1, 0) // the attempt on the second host was no retry
 		if !r.Local && r.Host == r.Hedged {
 			s.won++
 		}
@@ -144,8 +145,7 @@ func (s *sums) add(r *JobRecord) {
 	}
 }
 
-// Ratio is the processor time that the compile took, to what it was expected to take
-// there; 0: nobody knew.
+// Ratio returns actual over predicted CPU time, or 0 without a prediction.
 func (r *JobRecord) Ratio() float64 {
 	if r.Local || r.Expected <= 0 || r.CPUUS == 0 {
 		return 0
@@ -153,8 +153,8 @@ func (r *JobRecord) Ratio() float64 {
 	return float64(time.Duration(r.CPUUS)*time.Microsecond) / float64(r.Expected)
 }
 
-// histogram counts values in buckets that grow by 2^(1/8), so that a quantile is off by
-// less than a tenth, from 1 to 2^32 and beyond.
+// histogram counts values in buckets that grow by 2^(1/8), so that a quantile is off by less than a tenth. It
+// takes values from 1 to 2^32; the last bucket counts all larger ones.
 type histogram struct {
 	n       uint64
 	max     uint64
@@ -171,7 +171,7 @@ func (h *histogram) add(v uint64) {
 	h.buckets[min(i, len(h.buckets)-1)]++
 }
 
-// quantile is the value that q of all do not exceed; 0 without any.
+// quantile returns the value that the fraction q of all values does not exceed, or 0 without any values.
 func (h *histogram) quantile(q float64) uint64 {
 	if h.n == 0 {
 		return 0
@@ -185,7 +185,7 @@ func (h *histogram) quantile(q float64) uint64 {
 	return h.max
 }
 
-// again counts what was compiled twice, of the commands that are remembered.
+// again counts the remembered commands that were compiled twice by reason, the most frequent reason first.
 func (b *Book) again() (list []TwiceCount) {
 	at := make(map[string]int)
 	for i := range min(b.n, maxRecent) { // the newest first
@@ -205,7 +205,7 @@ func (b *Book) again() (list []TwiceCount) {
 	return list
 }
 
-// Stats are the sums of all commands; Version, Since and Hosts are the owner's to fill in.
+// Stats returns the sums over all commands. The caller fills in Version, Since and Hosts.
 func (b *Book) Stats() Stats {
 	x := &b.sums
 	s := Stats{Jobs: append([]JobCount{}, b.Counts()...), Hosts: []HostStats{},

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Why is what is remembered of the commands that a file had a part in.
+// Why lists the remembered commands that have a file as their source or output.
 type Why struct {
 	File string `json:"file"`
-	// Jobs are the last ones, the newest first.
+	// Jobs are at most maxWhy such commands, the newest first.
 	Jobs []JobRecord `json:"jobs"`
-	// Remembered commands are looked through, since Since.
+	// Remembered is how many commands were searched, and Since the time of the oldest.
 	Remembered int       `json:"remembered"`
 	Since      time.Time `json:"since"`
 }
 
-// maxWhy is how many jobs an answer has.
+// maxWhy is how many jobs an answer has at most.
 const maxWhy = 5
 
-// likeness says how well a file that a command named, seen from cwd, matches a name:
-// 3 it is that one, 2 it ends like it, 1 it has the same base name, 0 it is another.
-// A name is absolute, or as it was typed.
+// likeness returns how well a file that a command in cwd named matches name, which is absolute or as the user
+// typed it: 3 if they are the same, 2 if one path ends in the other, 1 if their base names are equal,
+// otherwise 0.
 func likeness(file, cwd, name string) int {
 	if file == "" || name == "" {
 		return 0
@@ -41,7 +41,8 @@ func likeness(file, cwd, name string) int {
 	return 0
 }
 
-// likeness of a record's files; names are two ways to name one file.
+// likeness returns how well the source or output of a record matches a file, the better of the two. names are
+// different names of that file.
 func (r *JobRecord) likeness(names []string) (best int) {
 	for _, n := range names {
 		best = max(best, likeness(r.Source, r.Cwd, n), likeness(r.Output, r.Cwd, n))
@@ -49,8 +50,8 @@ func (r *JobRecord) likeness(names []string) (best int) {
 	return best
 }
 
-// Why looks for the last jobs of a source or output file. names are its absolute name
-// and what was typed; the book was begun at since.
+// Why returns the last jobs of a source or output file. names are its absolute name and what the user typed,
+// in this order. since is the time since which the book has been kept.
 func (b *Book) Why(names []string, since time.Time) Why {
 	n := min(b.n, maxRecent)
 	if n == maxRecent {
@@ -59,7 +60,7 @@ func (b *Book) Why(names []string, since time.Time) Why {
 	return why(names, since, int(n), func(i int) *JobRecord { return &b.ring[(b.n-1-uint64(i))%maxRecent] })
 }
 
-// OfFile is Book.Why of what a manager kept: of its newest commands only.
+// OfFile returns the same as Book.Why from what a manager saved: the newest commands only.
 func (k *Kept) OfFile(names []string) Why {
 	recent, since := k.Status.Recent, k.Status.Since
 	if n := len(recent); n == maxShown {
@@ -68,7 +69,7 @@ func (k *Kept) OfFile(names []string) Why {
 	return why(names, since, len(recent), func(i int) *JobRecord { return &recent[i] })
 }
 
-// why looks through n commands since then, the newest of which is at(0).
+// why searches n commands, the oldest of which began at since; at(0) is the newest.
 func why(names []string, since time.Time, n int, at func(int) *JobRecord) Why {
 	w := Why{File: names[len(names)-1], Jobs: []JobRecord{}, Since: since, Remembered: n}
 	best := 1

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// SettingNotes returns what is wrong with the manager's settings and its host list, a line each.
+// SettingNotes returns what is wrong with the manager's settings and its host list, one line for each problem.
 func (s *Status) SettingNotes() (notes []string) {
 	if c := s.Config; c != nil {
 		if c.Error != "" {
@@ -38,7 +38,8 @@ func (s *HostStatus) Word() string {
 	return s.State
 }
 
-// DoubtCounts returns the reasons for which the compiler was asked, each with its number of jobs, the most frequent first.
+// DoubtCounts returns the reasons for which the compiler was asked, each followed by its number of jobs, the
+// most frequent first.
 func (c *InputCounts) DoubtCounts() (list []string) {
 	words := slices.SortedFunc(maps.Keys(c.Doubts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.Doubts[b], c.Doubts[a]), cmp.Compare(a, b))
@@ -49,7 +50,7 @@ func (c *InputCounts) DoubtCounts() (list []string) {
 	return list
 }
 
-// KnownBy says what each of InputWords means.
+// KnownBy maps each of InputWords to its meaning, for the user.
 var KnownBy = map[string]string{
 	"scan": "known from the files",
 	"memo": "known, as the compiler has listed them before",
@@ -57,14 +58,14 @@ var KnownBy = map[string]string{
 	"text": "preprocessed here",
 }
 
-// What an audit came to.
+// The outcomes of an audit.
 const (
 	AuditSame    = "same"
-	AuditDiffers = "differs"          // and one host is the odd one out
-	AuditUnsound = "not-reproducible" // the same host gives different results
-	AuditOpen    = "unsettled"        // two hosts differ, and no third one to say which is right
-	AuditVoid    = "void"             // no second result
+	AuditDiffers = "differs"          // one host's result is the odd one out
+	AuditUnsound = "not-reproducible" // one host gives different results
+	AuditOpen    = "unsettled"        // two hosts differ, and there is no third to decide
+	AuditVoid    = "void"             // there is no second result
 )
 
-// AuditWords are all of them.
+// AuditWords are all outcomes of an audit.
 var AuditWords = []string{AuditSame, AuditDiffers, AuditUnsound, AuditOpen, AuditVoid}

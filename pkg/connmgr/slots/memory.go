@@ -1,11 +1,11 @@
-// Package slots is the memory that jobs and their results lie in: slots for sources, sinks for
-// results, what is counted beyond these as large, and scratch memory to pack and to assemble in.
+// Package slots manages the memory of jobs and their results: slots for sources, sinks for results, the
+// account of large ones that need more, and scratch memory for packing and assembling.
 //
-//	scratch    memory of powers of two, of bounded size together
-//	memory     the pools, the bound of all that is large, registrations
-//	hold       one slot or sink in the hands of several users
+//	scratch    buffers in powers of two, with a bounded total size
+//	memory     the pools, the bound on large memory, registrations
+//	hold       one slot or sink with several users
 //
-// It knows neither jobs nor wrappers. All of it is safe for concurrent use.
+// The package knows neither jobs nor wrappers. All of it is safe for concurrent use.
 package slots
 
 import (
@@ -20,26 +20,26 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Sizes are in bytes.
+// Sizes are bounds, all in bytes.
 type Sizes struct {
-	Slot     int64 // of a source and its arguments that are written to a host
-	Sink     int64 // of a result that a host writes
-	Source   int64 // of a source and its arguments; beyond Slot, hosts fetch them
-	Result   int64 // of a result; beyond Sink it is fetched
-	Large    int64 // that what is fetched, and leased for it, may take together
-	Prefault int64 // that each slot and sink keeps allocated
+	Slot     int64 // of a source and its arguments that are written to the host
+	Sink     int64 // of a result that the host writes
+	Source   int64 // of any source and its arguments; hosts fetch those larger than Slot
+	Result   int64 // of any result; those larger than Sink are fetched
+	Large    int64 // of all memory together that is fetched or leased to be fetched
+	Prefault int64 // of each slot and sink, kept allocated
 }
 
-// Options of a Memory.
+// Options are the options of Open.
 type Options struct {
 	Sizes
 	Device iwarp.Device
 	Log    *slog.Logger
 	Slots  int // leases at a time
-	Spare  int // sinks beyond those that leases and their second hosts may have
+	Spare  int // sinks in addition to those for leases and their second hosts
 }
 
-// Memory is all of a manager's.
+// Memory is the memory of one manager for sources and results.
 type Memory struct {
 	// set once in Open
 	Sizes
@@ -51,17 +51,17 @@ type Memory struct {
 	sources, sinks *shm.Pool
 
 	large     *semaphore.Weighted // bytes, up to Sizes.Large
-	largeUsed atomic.Int64        // of these
+	largeUsed atomic.Int64        // bytes of large in use
 }
 
-// Open makes the memory that o asks for.
+// Open returns a Memory with the options o.
 func Open(o Options) (x *Memory, err error) {
 	x = &Memory{Sizes: o.Sizes, log: o.Log, large: semaphore.NewWeighted(o.Large),
 		Scratch: NewScratch(max(2*o.Slot, 1<<maxScratchKept)), Texts: NewScratch(max(2*o.Slot, 1<<maxScratchKept))}
 	if x.sources, err = shm.NewPool(shm.Options{Name: "rdistcc-source", Size: o.Source, Map: o.Slot, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err
 	}
-	// Some more for second hosts of jobs, or a full house would have none.
+	// Some extra sinks for second hosts, which would get none if all slots are leased.
 	if x.sinks, err = shm.NewPool(shm.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.Sink, Prefault: o.Prefault, Max: o.Slots + max(o.Slots/8, 2) + o.Spare}); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func Open(o Options) (x *Memory, err error) {
 	return x, nil
 }
 
-// Close ends all of it. By now nothing is registered and no slot is in use.
+// Close frees the memory. Nothing may be registered and no slot or sink in use by then.
 func (x *Memory) Close() error {
 	x.sources.Close()
 	x.sinks.Close()
@@ -81,25 +81,25 @@ func (x *Memory) Close() error {
 // PD returns the protection domain that the memory is registered in.
 func (x *Memory) PD() iwarp.PD { return x.pd }
 
-// Register makes mem known to the device, for one connection or, where qp is nil, for this
-// side alone.
+// Register registers mem with the device for the connection qp, or for use by this side only if qp is nil.
 func (x *Memory) Register(mem []byte, a iwarp.Access, qp iwarp.QP) (iwarp.MR, error) {
 	return x.pd.RegMR(mem, a, &iwarp.MROptions{QP: qp})
 }
 
-// Dereg ends a registration.
+// Dereg ends a registration. It logs an error.
 func (x *Memory) Dereg(mr iwarp.MR) {
 	if err := mr.Dereg(); err != nil {
 		x.log.Warn("end a memory registration", "err", err)
 	}
 }
 
-// Source takes a slot for a user's source. Where it has to wait for one it calls waits first.
+// Source takes a slot for a source of the user uid. It calls waits before it has to wait for one. It returns
+// an error if ctx ends first.
 func (x *Memory) Source(ctx context.Context, uid uint32, waits func()) (*Hold, error) {
 	return x.get(ctx, x.sources, uid, waits)
 }
 
-// Sink takes memory for a result. Where it has to wait for it, it calls waits first.
+// Sink takes a sink for a result, like Source.
 func (x *Memory) Sink(ctx context.Context, uid uint32, waits func()) (*Hold, error) {
 	return x.get(ctx, x.sinks, uid, waits)
 }
@@ -116,7 +116,7 @@ func (x *Memory) get(ctx context.Context, p *shm.Pool, uid uint32, waits func())
 	return x.hold(b), nil
 }
 
-// TrySink takes memory for a result if there is some now; nil without an error: there is none.
+// TrySink takes a sink for a result without waiting. It returns nil and no error if none is free.
 func (x *Memory) TrySink(uid uint32) (*Hold, error) {
 	b, err := x.sinks.TryGet(uid)
 	if b == nil {
@@ -125,10 +125,10 @@ func (x *Memory) TrySink(uid uint32) (*Hold, error) {
 	return x.hold(b), nil
 }
 
-// Stats returns what there is of slots and of sinks.
+// Stats returns the statistics of the pools of slots and of sinks.
 func (x *Memory) Stats() (sources, sinks shm.Stats) { return x.sources.Stats(), x.sinks.Stats() }
 
-// Trim frees slots and sinks that are not in use, but for n of each.
+// Trim frees slots and sinks that are not in use, except n of each.
 func (x *Memory) Trim(n int) {
 	x.sources.Trim(n)
 	x.sinks.Trim(n)
@@ -137,9 +137,9 @@ func (x *Memory) Trim(n int) {
 // LargeUsed returns how many bytes are counted as large.
 func (x *Memory) LargeUsed() int64 { return x.largeUsed.Load() }
 
-// Counts returns how many bytes of a source of n bytes count as large: what slots do not keep
-// memory for, and its copy if it is copied. ok is false where the large ones together may
-// not take so many.
+// Counts returns how many bytes a source of n bytes counts as large: n if slots do not keep that much
+// allocated, and n more if it is copied. ok is false if that exceeds the bound on all large memory; sources
+// that fit into a slot then count nothing instead.
 func (x *Memory) Counts(n uint64, copied bool) (need uint64, ok bool) {
 	if n > uint64(x.Prefault) {
 		need = n
@@ -151,7 +151,7 @@ func (x *Memory) Counts(n uint64, copied bool) (need uint64, ok bool) {
 	case need <= uint64(x.Large):
 		return need, true
 	case n <= uint64(x.Slot):
-		return 0, true // their number bounds them
+		return 0, true // they are bounded by the number of slots
 	}
 	return need, false
 }

@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Scratch lends memory for packed sources and results: of bounded size together,
-// used again, and the garbage collector's when it is idle.
+// Scratch lends memory for packed sources and results, with a bounded total size. Memory that is given back is
+// used again, or freed by the garbage collector when it is idle.
 type Scratch struct {
 	max   int64
 	room  *semaphore.Weighted // bytes
 	pools [maxScratch + 1]sync.Pool
 }
 
-// Sizes are powers of two.
+// Sizes of buffers, as powers of two.
 const (
 	minScratch = 16 // 64 KiB
 	maxScratch = 31
 
-	maxScratchKept = 26 // 64 MiB are lent at a time at least
+	maxScratchKept = 26 // 64 MiB: the least total size of a Memory's Scratch
 )
 
-// NewScratch returns n bytes to be lent, none of which is allocated yet.
+// NewScratch returns a Scratch that lends up to n bytes at a time. It allocates none of them yet.
 func NewScratch(n int64) *Scratch { return &Scratch{max: n, room: semaphore.NewWeighted(n)} }
 
-// Lent is memory of a Scratch's, until Give.
+// Lent is memory lent by a Scratch until Give.
 type Lent struct {
-	Mem  []byte // as long as the next power of two, whatever was asked for
+	Mem  []byte // its length is the next power of two, at least 64 KiB
 	s    *Scratch
 	size int
 }
 
-// Take waits for n bytes; nil says that there will never be so many, or that ctx
-// has ended.
+// Take waits for a buffer of at least n bytes. It returns nil if n is more than s can ever lend, or if ctx
+// ends first.
 func (s *Scratch) Take(ctx context.Context, n int) *Lent {
 	size := max(bits.Len(uint(max(n, 1)-1)), minScratch)
 	if size > maxScratch || int64(1)<<size > s.max || s.room.Acquire(ctx, 1<<size) != nil {
@@ -47,7 +47,7 @@ func (s *Scratch) Take(ctx context.Context, n int) *Lent {
 	return &Lent{s: s, Mem: make([]byte, 1<<size), size: size}
 }
 
-// Give ends l's use; nil is allowed.
+// Give returns l to its Scratch. l may be nil.
 func (l *Lent) Give() {
 	if l != nil {
 		l.s.pools[l.size].Put(l)
@@ -55,8 +55,8 @@ func (l *Lent) Give() {
 	}
 }
 
-// Fit moves the first n bytes, if a much smaller buffer has room for them and is to
-// be had at once, and gives the large one back.
+// Fit copies the first n bytes to a smaller buffer and gives l back, if a smaller size is enough and
+// available at once. It returns the buffer that holds them then, which may be l.
 func (l *Lent) Fit(n int) *Lent {
 	size := max(bits.Len(uint(max(n, 1)-1)), minScratch)
 	if size >= l.size || !l.s.room.TryAcquire(1<<size) {

@@ -53,7 +53,7 @@ func TestScratchThatTurnsOutSmall(t *testing.T) {
 	if b.Fit(6) != b {
 		t.Error("moved to a buffer of the same size")
 	}
-	rest := s.Take(t.Context(), 512<<10) // there is only room for it if the first came back
+	rest := s.Take(t.Context(), 512<<10) // there is room for it only if the first was given back
 	full := s.Take(t.Context(), 256<<10)
 	x := s.Take(t.Context(), 128<<10)
 	y := s.Take(t.Context(), 64<<10)

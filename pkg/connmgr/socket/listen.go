@@ -1,10 +1,10 @@
-// Package socket is the Unix socket that wrappers connect to, and how it goes from one connection
-// manager to the next: that of the same user, or of the machine.
+// Package socket opens the Unix socket that wrappers connect to and passes it from one connection manager to
+// the next one of the same user or the machine.
 //
-//	listen      the manager's end of it
-//	takeover    asking another manager for it, or to stop
+//	listen      the manager's socket
+//	takeover    asking another manager for its socket, or to stop
 //
-// It knows nothing of what is said over the connections, but for the two questions of a successor.
+// The package knows nothing of the local protocol except the two requests of a successor, Replace and stop.
 package socket
 
 import (
@@ -19,25 +19,26 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 )
 
-// ErrInUse: another manager serves the socket.
+// ErrInUse says that another manager serves the socket.
 var ErrInUse = ipcserver.ErrInUse
 
 // Listener is the socket that wrappers connect to.
 type Listener struct {
 	*net.UnixListener
 	Path string
-	// Group: the directory is open to a group, so the manager is the machine's.
+	// Group says that the directory is open to a group, so the manager serves the whole machine.
 	Group bool
 
-	own  *ipcserver.Listener // nil: the service manager's, which keeps name and lock
+	own  *ipcserver.Listener // nil if the service manager owns the socket, its name and lock
 	left atomic.Bool         // another manager has it now
 }
 
-// Listen opens the socket path, with its directory if that is missing. In a
-// directory of mode 0750 it is open to the directory's group, otherwise to this
-// user alone. A directory that others could write to is refused.
+// Listen opens the socket path and creates its directory if that is missing. In a directory of mode 0750 the
+// socket is open to the directory's group, otherwise to this user only. It returns an error for a directory
+// that others could write to, and ErrInUse if another manager serves the socket.
 //
-// given, if not nil, is the socket that a service manager has opened already.
+// given, if not nil, is a socket that a service manager has already opened. Listen closes it and uses a
+// duplicate; path does not matter then.
 func Listen(path string, given *os.File) (*Listener, error) {
 	if given != nil {
 		return inherit(given)
@@ -53,8 +54,8 @@ func Listen(path string, given *os.File) (*Listener, error) {
 	return &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}, nil
 }
 
-// place makes a socket's directory where it is missing, and reports whether it is open to
-// a group.
+// place creates a socket's directory if it is missing. It returns the socket's absolute path and whether the
+// directory is open to a group.
 func place(path string) (abs string, group bool, err error) {
 	if abs, err = filepath.Abs(path); err != nil {
 		return "", false, fmt.Errorf("socket %s: %w", path, err)
@@ -97,21 +98,22 @@ func (l *Listener) AcceptConn() (*ipcserver.Conn, error) {
 	return ipcserver.NewConn(c), nil
 }
 
-// Given reports whether the socket is the service manager's, which gives it to no other.
+// Given reports whether the socket belongs to the service manager. Such a socket cannot be passed to another
+// manager.
 func (l *Listener) Given() bool { return l.own == nil }
 
-// Lend calls f with the descriptors of the socket and of its lock: a successor that gets copies
-// of both holds what l holds. The socket is not a Given one.
+// Lend calls f with the descriptors of the socket and of its lock. A successor that gets copies of both holds
+// the socket just as l does. It must not be called for a Given socket.
 func (l *Listener) Lend(f func(socket, lock int) error) error { return l.own.Lend(f) }
 
-// HandOn leaves the socket to another manager: Close keeps its name.
+// HandOn records that another manager has taken the socket, so that Close does not remove it.
 func (l *Listener) HandOn() { l.left.Store(true) }
 
-// Left reports whether another manager has the socket.
+// Left reports whether another manager has taken the socket.
 func (l *Listener) Left() bool { return l.left.Load() }
 
-// Hide takes the name away, so that no further wrapper connects. The lock stays
-// until Close: no successor can have taken the name by then.
+// Hide removes the socket's name, so that no further wrapper connects. It keeps the lock until Close, so that
+// no successor can use the name before. It has no effect on a Given socket.
 func (l *Listener) Hide() error {
 	if l.own == nil {
 		return nil
@@ -122,7 +124,7 @@ func (l *Listener) Hide() error {
 	return nil
 }
 
-// Close stops listening; connections stay.
+// Close stops listening. Connections stay open.
 func (l *Listener) Close() error {
 	if l.left.Load() {
 		return l.own.Leave()

@@ -24,7 +24,7 @@ func TestOneManagerServesASocket(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
-	// As after a kill: the lock is free, but the name is there.
+	// As after a kill: the lock is free, but the name still exists.
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +57,7 @@ func TestSocketDirectoryMustBeOurs(t *testing.T) {
 	}
 }
 
-// TestOlderManagerIsStopped: one that knows no Replace, and speaks another version, ends
-// as it always did.
+// TestOlderManagerIsStopped: a manager that does not know Replace and speaks another version is told to stop.
 func TestOlderManagerIsStopped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s", "cm.sock")
 	if err := ipcserver.MakeDir(filepath.Dir(path)); err != nil {
@@ -79,9 +78,9 @@ func TestOlderManagerIsStopped(t *testing.T) {
 			kind, fields, err := c.Recv()
 			switch {
 			case err != nil:
-			case kind != ipc.KindControl: // it knows nothing else
+			case kind != ipc.KindControl: // it knows no other kind
 			case fields[0] != ipc.Version-1:
-				_ = c.Send((&ipc.GoLocal{Reason: "manager", Code: reason.ExitProtocol}).Append(nil)) // seen by the other end
+				_ = c.Send((&ipc.GoLocal{Reason: "manager", Code: reason.ExitProtocol}).Append(nil)) // the other end sees an error
 			default:
 				_ = c.Send((&ipc.Reply{Data: []byte("{}")}).Append(nil)) // as above
 				_ = l.Close()

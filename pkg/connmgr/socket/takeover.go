@@ -16,19 +16,20 @@ import (
 // ReadyWithin is how long a successor may take from getting the socket to serving it.
 const ReadyWithin = 10 * time.Second
 
-// Takeover is the way from one manager to its successor.
+// Takeover is a socket on its way from one manager to its successor.
 type Takeover struct {
 	*Listener
-	Conn *ipc.Conn // to the old one; Done closes it
+	Conn *ipc.Conn // to the old manager; closed by Done
 	old  struct {
 		PID int `json:"pid"`
 	}
 }
 
-// TakeOver asks the manager that serves path for its socket. It is nil where there is
-// none to ask: then Listen is right. force: also if that one speaks our protocol.
+// TakeOver asks the manager that serves path for its socket. It returns nil without an error if no manager
+// serves path, or if the manager does not know Replace and was told to stop; then the caller uses Listen.
+// With force, it asks for the socket even if the manager's protocol version is not older than ours.
 //
-// The error wraps ErrInUse when the manager does not want to be replaced.
+// The error wraps ErrInUse if the manager refuses to be replaced.
 func TakeOver(path string, force bool) (*Takeover, error) {
 	path, group, err := place(path)
 	if err != nil {
@@ -45,10 +46,10 @@ func TakeOver(path string, force bool) (*Takeover, error) {
 		if err != nil || r.Code != reason.ExitConnect || time.Now().After(end) {
 			break
 		}
-		conn.Close() // it has just been replaced: the next one answers
+		conn.Close() // this manager has just been replaced; its successor will answer
 	}
 	switch {
-	case errors.Is(err, ipc.ErrClosed): // it knows no Replace
+	case errors.Is(err, ipc.ErrClosed): // the manager does not know Replace
 		conn.Close()
 		return nil, Stop(path)
 	case err == nil && r.Code != 0:
@@ -68,13 +69,13 @@ func TakeOver(path string, force bool) (*Takeover, error) {
 		return nil, err
 	}
 	t := &Takeover{Conn: conn.Conn, Listener: &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}}
-	_ = json.Unmarshal(r.Data, &t.old) // without it the old one counts as gone when it does not answer
+	_ = json.Unmarshal(r.Data, &t.old) // without a PID, an old manager that does not answer counts as gone
 	return t, nil
 }
 
-// Done tells the old manager that this one serves, and returns when it has given up what
-// else it held. An error that wraps ErrInUse says that it has not waited so long and
-// serves on: then this one is to step back. Another error says that it ended meanwhile.
+// Done tells the old manager that this one serves, and returns when the old one has given up its other
+// addresses. If the error wraps ErrInUse, the old manager did not wait that long and goes on serving, so this
+// one must step back. Any other error means that the old manager ended meanwhile.
 func (t *Takeover) Done() error {
 	defer t.Conn.Close()
 	err := t.Conn.Send(ipc.AppendBare(nil, ipc.KindGo))
@@ -90,8 +91,8 @@ func (t *Takeover) Done() error {
 // incumbent is a connection to another manager.
 type incumbent struct{ *ipc.Conn }
 
-// ask connects to the manager of path, which must be this user's unless that is root, and sends a frame. It
-// is nil where none serves.
+// ask connects to the manager that serves path and sends a frame. The manager must run as this user, unless
+// this user is root. It returns nil if no manager serves path.
 func ask(path string, frame []byte) (*incumbent, error) {
 	conn, err := ipc.Dial(path)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
@@ -114,7 +115,7 @@ func ask(path string, frame []byte) (*incumbent, error) {
 	return &incumbent{conn}, nil
 }
 
-// reply waits for a Reply; another frame is an error.
+// reply waits for a Reply. It returns errOtherVersion for any other frame.
 func (q *incumbent) reply() (r ipc.Reply, err error) {
 	kind, fields, err := q.Recv()
 	switch {
@@ -129,8 +130,8 @@ func (q *incumbent) reply() (r ipc.Reply, err error) {
 
 var errOtherVersion = errors.New("the connection manager is of another version")
 
-// Stop tells the manager that serves path, of whatever version, to end once what runs
-// is finished. Where none serves there is nothing to do.
+// Stop tells the manager that serves path to end once its commands have finished. The manager may speak any of
+// the nearest versions of the protocol. Stop returns nil if no manager serves path.
 func Stop(path string) error {
 	versions := []uint8{ipc.Version}
 	for d := uint8(1); d <= 8; d++ { // the nearest first

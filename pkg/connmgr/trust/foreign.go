@@ -9,15 +9,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// A manager of a machine serves users that may not act for it, and asks their compilers
-// what they are: it runs what a wrapper names. So of another user's wrapper it takes
-// only compilers that none but root and the manager's own user can have put there.
+// The manager of a machine serves other users, who must not be able to act as the manager. But it runs the
+// compiler that a wrapper names, to identify it. So it accepts from another user's wrapper only compilers that
+// only root or the manager's own user can have installed.
 
-// errForeign: the compiler is not one that the manager may run.
+// errForeign says that the manager may not run the compiler.
 var errForeign = errors.New("the manager of the machine runs no compiler that its user or root did not install, and none with libraries of others (LD_LIBRARY_PATH)")
 
-// MayRun reports, as nil, that a manager of the user uid may run what the compiler of another user's
-// command is, to learn about it.
+// MayRun returns nil if a manager that runs as user uid may run the compiler in l, a command of another user,
+// in order to identify it.
 func MayRun(l *ipc.Lease, uid uint32) error {
 	if l.Libraries != "" || !Installed(l.Compiler, uid) {
 		return errForeign
@@ -27,8 +27,7 @@ func MayRun(l *ipc.Lease, uid uint32) error {
 			return errForeign
 		}
 	}
-	// Where a driver looks for its assembler, it runs one. clang's may have a target before
-	// its name.
+	// A driver runs the assembler that it finds on PATH. clang's may have a target in front of its name.
 	for _, dir := range filepath.SplitList(l.Path) {
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(l.Cwd, dir)
@@ -42,7 +41,7 @@ func MayRun(l *ipc.Lease, uid uint32) error {
 		if Installed(dir, uid) {
 			continue
 		}
-		files, _ := os.ReadDir(dir) // where there is nothing to read no driver finds anything
+		files, _ := os.ReadDir(dir) // a driver finds nothing in a directory that cannot be read
 		for _, f := range files {
 			if strings.HasSuffix(f.Name(), "-as") || strings.HasSuffix(f.Name(), "-objcopy") {
 				return errForeign

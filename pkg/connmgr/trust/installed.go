@@ -7,14 +7,13 @@ import (
 	"syscall"
 )
 
-// Installed says whether only root and the user uid can decide what file is: it and
-// all above it, on the way by its name and where that leads, are theirs and closed to
-// others' writing.
+// Installed reports whether only root and the user uid can decide what file is. The file and all directories
+// above it, along its name and wherever links lead, must belong to them, and no other user may write to them.
 func Installed(file string, uid uint32) bool {
-	if !filepath.IsAbs(file) || strings.Contains(file+"/", "/../") { // behind a link .. is elsewhere
+	if !filepath.IsAbs(file) || strings.Contains(file+"/", "/../") { // after a link, .. is another directory
 		return false
 	}
-	// Each link on the way has a way of its own; few are more than two.
+	// Each link on the path starts a new path. More than two are rare.
 	for range 40 {
 		at := "/"
 		next := ""
@@ -39,8 +38,7 @@ func Installed(file string, uid uint32) bool {
 	return false
 }
 
-// ours says whether a file or directory is root's or the user's, and closed to
-// others' writing.
+// ours reports whether a file or directory belongs to root or uid, and no other user may write to it.
 func ours(name string, uid uint32) bool {
 	var st syscall.Stat_t
 	return syscall.Lstat(name, &st) == nil && (st.Uid == 0 || st.Uid == uid) && st.Mode&0o022 == 0

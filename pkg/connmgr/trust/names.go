@@ -6,18 +6,18 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// names are the files that a job brought, by what their names mean in the tree that a
-// host makes of them: "sub/../x.h" is "x.h" where sub is a directory, and another file
-// where it is a link to one elsewhere. Nothing is asked of the file system: the job's own
-// links and directories are all that a host's compiler could follow.
+// names holds the files that a job brought by their resolved names in the tree that a host makes of them:
+// "sub/../x.h" is "x.h" if sub is a directory, and another file if sub is a link to a directory elsewhere. It
+// does not look at the file system: the job's own links and directories are all that a host's compiler could
+// follow.
 type names struct {
-	cwd   string            // without links
-	links map[string]string // target by name; neither leads through a link
-	files map[string]bool   // that the job brought
-	dirs  map[string]bool   // on the way to something that it brought
+	cwd   string            // with links resolved
+	links map[string]string // targets by name; no link in either
+	files map[string]bool   // files that the job brought
+	dirs  map[string]bool   // directories above something that the job brought
 }
 
-// namesOf reads them from a job.
+// namesOf returns the names of a job.
 func namesOf(b *job.Body) *names {
 	n := &names{links: make(map[string]string, len(b.Links)), files: make(map[string]bool, len(b.Files)), dirs: map[string]bool{"": true}}
 	for _, l := range b.Links {
@@ -36,21 +36,20 @@ func namesOf(b *job.Body) *names {
 	return n
 }
 
-// bring notes the directories on the way to name, and returns what it means.
+// bring records the directories on the path of name, and returns its resolved name.
 func (n *names) bring(name string) string {
 	at, _ := n.follow(name, func(dir string) bool { n.dirs[dir] = true; return true })
 	return at
 }
 
-// brought says whether name is one of a file that the job brought, by a way that it
-// brought as well.
+// brought reports whether name refers to a file that the job brought, through directories that it brought too.
 func (n *names) brought(name string) bool {
 	at, ok := n.follow(name, func(dir string) bool { return n.dirs[dir] })
 	return ok && n.files[at]
 }
 
-// follow goes the way of name as the kernel does, one part after the other, a link where
-// there is one. through is asked for each directory on it; ok is false as soon as it says no.
+// follow resolves name as the kernel does, one component after the other, and follows links. It calls through
+// for each directory on the path, and stops with ok false once through returns false.
 func (n *names) follow(name string, through func(dir string) bool) (at string, ok bool) {
 	if !strings.HasPrefix(name, "/") {
 		at = n.cwd

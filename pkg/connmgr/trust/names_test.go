@@ -9,8 +9,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// TestNamesMean: a dependency file may spell a file that the job brought in any way that
-// leads to it, and name no other.
+// TestNamesMean: a dependency file may name a file that the job brought by any path that leads to it, and no
+// other file.
 func TestNamesMean(t *testing.T) {
 	b := &job.Body{
 		Cwd: "/w/o", Name: "q.c",
@@ -25,9 +25,9 @@ func TestNamesMean(t *testing.T) {
 		"../v.h":      false, // what ../l/../v.h would be if l were a directory
 		"../l/v.h":    false,
 		"../s/link.h": true, "../real.h": true, "../s/../s/link.h": true,
-		"../gone.h": false, // its target was not brought
+		"../gone.h": false, // the job did not bring its target
 		"x.h":       false, "../o/x.h": false, "../s/x.h": false, "../s": false, "../s/..": false,
-		"../nowhere/../x.h": false, // make would look for a directory that is not there
+		"../nowhere/../x.h": false, // make would look for a directory that does not exist
 		"../inc/../x.h":     true,
 		"/../../w/x.h":      true, // the root's parent is the root
 		`a\ b.h`:            true,
@@ -43,7 +43,7 @@ func TestNamesMean(t *testing.T) {
 	}
 }
 
-// TestNamesOfNonsense: what a wrapper sends may be anything; it costs its own user a doubt.
+// TestNamesOfNonsense: a wrapper may send anything. Nonsense only makes the result of its own user doubtful.
 func TestNamesOfNonsense(t *testing.T) {
 	for _, b := range []*job.Body{
 		{Links: []unit.Link{{Name: "", Target: ""}, {Name: "x", Target: "/w"}, {Name: "/w", Target: "/w"}}, Files: []unit.File{{Name: ""}, {Name: "/w/.."}}, Dirs: []string{"", "/", "../.."}},

@@ -1,10 +1,9 @@
-// Package trust is what the connection manager believes of others: of a host's results
-// only what is inside their bounds (Packed, Result), what a compiler could have made
-// (Contents) and what another host makes as well (Differ), and of a wrapper that is another
-// user's only programs which that user cannot have put there (Installed).
+// Package trust decides what the connection manager accepts from others. A host's result must be inside its
+// bounds (Packed, Result) and must be something that the compiler could have made (Contents); an audit
+// compares it with the result of another host (Differ). A wrapper of another user may name only compilers
+// that this user cannot have installed (MayRun, Installed).
 //
-// It judges what it is given: it asks no host, holds nothing and takes no lock. What
-// follows from a judgement is the manager's.
+// The package has no state and takes no locks. It only judges what it is given; the manager acts on it.
 package trust
 
 import (
@@ -18,10 +17,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// maxRules is more than a file of make's rules takes, in bytes.
+// maxRules is the largest dependency file that is checked, in bytes. Real ones are smaller.
 const maxRules = 8 << 20
 
-// Packed holds a packed result against its place, of window bytes; zstd: it may be packed.
+// Packed returns an error if a packed result is larger than its buffer of window bytes, or if it is packed
+// although zstd is false.
 func Packed(r *job.Result, window uint64, zstd bool) error {
 	switch {
 	case r.Packed != 0 && !zstd:
@@ -32,9 +32,9 @@ func Packed(r *job.Result, window uint64, zstd bool) error {
 	return nil
 }
 
-// Result holds a result against what was asked: parts outside the sink, or
-// files that the job does not name, are a daemon's fault or worse. All else here
-// relies on it.
+// Result returns an error if a result does not fit its job: if parts of it are outside its buffer of window
+// bytes, if it has files that the job does not name, or if a successful one lacks its main file. Such a
+// daemon is faulty or hostile. The other functions rely on this check.
 func Result(r *job.Result, body *job.Body, window uint64) error {
 	inside := func(s job.Segment) bool { return s.Len <= window && s.Off <= window-s.Len }
 	if !inside(r.Stdout) || !inside(r.Stderr) {
@@ -57,10 +57,10 @@ func Result(r *job.Result, body *job.Body, window uint64) error {
 	return nil
 }
 
-// Contents holds what a result that went well has brought, plain in mem, against what the
-// compiler here would have made of body: files and messages. object waits for what kind of
-// object that is; false: nobody knows. An error is about what, say "dependency file", and wraps
-// artifact.ErrForged or artifact.ErrDoubt.
+// Contents checks the files and messages of a result, unpacked in mem, against what the compiler here would
+// have made of body. object waits for the kind of object that it makes, and returns false if that is not
+// known. If there is an error, what names the part that it is about, such as "dependency file"; the error
+// wraps outputs.ErrForged or outputs.ErrDoubt.
 func Contents(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Object, bool)) (what string, err error) {
 	if what, err = files(r, mem, body, object); err != nil {
 		return what, err
@@ -74,7 +74,7 @@ func Contents(r *job.Result, mem []byte, body *job.Body, object func() (outputs.
 	return "", nil
 }
 
-// files looks at the files of a result; what is the one that an error is about.
+// files checks the files of a result. what names the file that an error is about.
 func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Object, bool)) (what string, err error) {
 	for i := range r.Files {
 		out := &body.Outputs[r.Files[i].Index]
@@ -101,11 +101,11 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Obj
 	return "", nil
 }
 
-// kindWords name outputs in the line that a user reads.
+// kindWords are the names of output kinds in messages to the user.
 var kindWords = [...]string{unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack usage file",
 	unit.OutputSide: "side file", unit.OutputDependency: "dependency file"}
 
-// rules holds a dependency file against the files that the job brought.
+// rules checks that a dependency file names only files that the job brought.
 func rules(content []byte, b *job.Body) error {
 	if len(content) > maxRules {
 		return outputs.ErrDoubt
@@ -115,8 +115,8 @@ func rules(content []byte, b *job.Body) error {
 	for i := range b.Files {
 		files[b.Files[i].Name] = true
 	}
-	// Nearly all names are spelled as the job has them. A file that has several has one
-	// there: what the others mean is found out only when one of them comes.
+	// Nearly all names are spelled as in the job. If a file has several names, the job has one of them, and
+	// the others are resolved only if one of them is used.
 	var meant *names
 	return outputs.CheckRules(string(content), func(w string) bool { return targets[w] }, func(name string) bool {
 		if files[name] {
@@ -129,17 +129,17 @@ func rules(content []byte, b *job.Body) error {
 	})
 }
 
-// part is a segment of a result, which Result has found inside.
+// part returns a segment of a result, which must have passed Result.
 func part(mem []byte, s job.Segment) []byte { return mem[s.Off:][:s.Len] }
 
-// Differ says what differs of two hosts' results x and y for the same body, which lie in
-// memX and memY, or is empty.
+// Differ returns in a word or two what differs between two hosts' results x and y for the same body, or "" if
+// they are equal. Their data are in memX and memY; both must have passed Result.
 func Differ(body *job.Body, x *job.Result, memX []byte, y *job.Result, memY []byte) string {
 	same := func(s, t job.Segment) bool { return bytes.Equal(part(memX, s), part(memY, t)) }
 	switch {
 	case x.Exit != y.Exit:
 		return "exit status"
-	// In the text form words may name directories of the host.
+	// In the text form, messages may name directories of the host.
 	case len(body.Files) > 0 && !same(x.Stdout, y.Stdout):
 		return "output"
 	case len(body.Files) > 0 && !same(x.Stderr, y.Stderr):

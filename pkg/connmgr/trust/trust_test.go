@@ -10,7 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// TestPackedAndBounds: what does not lie where it may is not looked at.
+// TestPackedAndBounds: a result outside its buffer, or packed without being asked to, is refused.
 func TestPackedAndBounds(t *testing.T) {
 	body := &job.Body{Outputs: []unit.Output{{Name: "x.o"}}}
 	file := func(off, n uint64) []job.File {
@@ -40,8 +40,7 @@ func TestPackedAndBounds(t *testing.T) {
 	}
 }
 
-// TestInstalled: a program is another user's as soon as one directory on the way is open
-// to others' writing.
+// TestInstalled: a program does not count as installed if other users can write to one directory above it.
 func TestInstalled(t *testing.T) {
 	uid := uint32(os.Geteuid())
 	if !ours("/", uid) {

@@ -1,5 +1,5 @@
-// Package underway is the commands that one connection manager serves now, and where each of them
-// stands, for people who ask.
+// Package underway keeps the commands that a connection manager is serving and the phase of each, for status
+// displays.
 package underway
 
 import (
@@ -12,18 +12,18 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// Table is all connections of wrappers. It is safe for concurrent use.
+// Table holds all connections of wrappers. It is safe for concurrent use.
 type Table struct {
 	mu      sync.Mutex
 	open    map[*Command]struct{}
-	lastUse time.Time // a command came or went
+	lastUse time.Time // when a command last ended, or when the table was made
 }
 
-// New returns a table without a connection.
+// New returns an empty table.
 func New() *Table { return &Table{open: make(map[*Command]struct{}), lastUse: time.Now()} }
 
-// Command is one connection of a wrapper's: a compile or a local command from Begin on, before that
-// and without it a question.
+// Command is one connection of a wrapper. From Begin on, it is a compile or a local command; without Begin,
+// it is a question, such as status.
 type Command struct {
 	t    *Table // set once in Add
 	conn io.Closer
@@ -33,12 +33,12 @@ type Command struct {
 	id     uint64
 	name   string
 	began  time.Time
-	phase  string // one of package report's
+	phase  string // one of report.Phase...
 	here   bool
-	hosts  []string // that have it now
+	hosts  []string // the hosts that have it now
 }
 
-// Add begins with c, whose connection is conn.
+// Add adds c, whose connection is conn.
 func (t *Table) Add(c *Command, conn io.Closer) {
 	c.t, c.conn = t, conn
 	t.mu.Lock()
@@ -46,7 +46,7 @@ func (t *Table) Add(c *Command, conn io.Closer) {
 	t.open[c] = struct{}{}
 }
 
-// Remove ends with c.
+// Remove removes c.
 func (t *Table) Remove(c *Command) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,16 +56,16 @@ func (t *Table) Remove(c *Command) {
 	}
 }
 
-// HangUp closes the connections of all.
+// HangUp closes all connections.
 func (t *Table) HangUp() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := range t.open {
-		_ = c.conn.Close() // closing twice is all that can go wrong
+		_ = c.conn.Close() // it fails only if it is closed already
 	}
 }
 
-// Idle returns how long no command has been under way.
+// Idle returns how long no command has been under way; 0 if one is.
 func (t *Table) Idle() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,35 +92,35 @@ func (t *Table) List(now time.Time) []report.Underway {
 	return list
 }
 
-// Begin marks c as a command, which people know by name, the file that it is about.
+// Begin marks c as a command. name is what the user knows it by, such as its source.
 func (c *Command) Begin(id uint64, name string, began time.Time) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	c.counts, c.id, c.name, c.began, c.phase = true, id, name, began, report.PhaseWaits
 }
 
-// Enter notes what c does from now on, on the way to a host or back: none has it.
+// Enter records that c enters phase, on the way to a host or back, and that no host has it.
 func (c *Command) Enter(phase string) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	c.phase, c.hosts = phase, nil
 }
 
-// EnterHere notes that c is the build host's own to do.
+// EnterHere records that c enters phase on the build host, which is to run it.
 func (c *Command) EnterHere(phase string) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	c.phase, c.here, c.hosts = phase, true, nil
 }
 
-// Sent notes that a host has the job.
+// Sent records that a host has the job.
 func (c *Command) Sent(host string) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	c.phase, c.hosts = report.PhaseCompiles, append(c.hosts, host)
 }
 
-// Taken notes that a host has it no more.
+// Taken records that a host no longer has the job.
 func (c *Command) Taken(host string) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()

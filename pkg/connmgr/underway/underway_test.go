@@ -12,8 +12,8 @@ type hungUp bool
 
 func (h *hungUp) Close() error { *h = true; return nil }
 
-// TestQuestionsAreNoCommands: a connection is listed, and keeps the manager from being idle, from
-// Begin on; all are hung up.
+// TestQuestionsAreNoCommands: from Begin on, a connection is listed and keeps the manager from being idle.
+// HangUp closes questions as well as commands.
 func TestQuestionsAreNoCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := New()

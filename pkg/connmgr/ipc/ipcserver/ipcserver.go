@@ -1,6 +1,5 @@
-// Package ipcserver is the manager's end of the local protocol (package ipc): the
-// socket, its connections, and the Wait frames that tell a wrapper that it is
-// not forgotten.
+// Package ipcserver implements the manager's end of the local protocol (package ipc): the socket, its
+// connections, and the Wait frames that tell a wrapper that its answer will still come.
 package ipcserver
 
 import (
@@ -17,26 +16,25 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// writeTimeout bounds a write to a wrapper that does not read: a stopped
-// process must not hold a goroutine for good.
+// writeTimeout bounds a write to a wrapper that does not read: a stopped process must not block a goroutine
+// forever.
 const writeTimeout = 10 * time.Second
 
-// handOver is how long a new manager waits for one that is ending. Wrappers wait
-// 3 s for the new one.
+// handOver is how long a new manager waits for one that is ending. Wrappers wait 3 s for the new one.
 const handOver = 2 * time.Second
 
 // maxFDs is how many descriptors one message may carry; wrappers send none.
 const maxFDs = 8
 
-// ErrInUse: another manager serves this socket.
+// ErrInUse says that another manager serves the socket.
 var ErrInUse = errors.New("another connection manager serves it")
 
-// Listen opens the socket path with mode 0600, or 0660 when group is set. A
-// socket that nobody serves is replaced. A name too long for a socket address
-// is reached through its directory.
+// Listen opens the socket path with mode 0600, or 0660 if group is set. It replaces a socket that is not
+// served and reaches a path that is too long for a socket address through its directory. It returns ErrInUse
+// if another manager serves the socket.
 //
-// Two managers that start at the same time on one path are kept apart by a lock
-// on the file path+".lock", which the listener holds for its life.
+// The listener holds a lock on the file path+".lock" until it is closed. The lock keeps apart two managers
+// that start on one path at the same time.
 func Listen(path string, group bool) (*Listener, error) {
 	lock, err := lockFile(path)
 	if err != nil {
@@ -65,7 +63,7 @@ func listen(path string, group bool) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // by its short name it would be another file
+	l.SetUnlinkOnClose(false) // its short name may refer to another file by then
 	mode := os.FileMode(0o600)
 	if group {
 		mode = 0o660
@@ -77,9 +75,8 @@ func listen(path string, group bool) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// lockFile takes the exclusive lock that goes with the socket path, or returns
-// ErrInUse. A holder that does not listen any more is about to end: its
-// successor waits for it.
+// lockFile takes the exclusive lock of the socket path, or returns ErrInUse. If the holder of the lock no
+// longer listens, it is about to end, and lockFile waits for it.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -123,12 +120,12 @@ type Listener struct {
 	lock *os.File
 }
 
-// Path is the socket's full name.
+// Path returns the path of the socket, as given to Listen or Adopt.
 func (l *Listener) Path() string { return l.path }
 
-// Close removes the socket and stops listening; connections stay.
+// Close removes the socket, stops listening and releases the lock. Connections stay open.
 func (l *Listener) Close() error {
-	// Removed while the lock is held: a successor's socket is never hit.
+	// Removed while the lock is held, so that it is never a successor's socket.
 	err := os.Remove(l.path)
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -136,8 +133,8 @@ func (l *Listener) Close() error {
 	return errors.Join(err, l.UnixListener.Close(), l.lock.Close())
 }
 
-// Lend calls f with the descriptors of the socket and of its lock: whoever gets copies
-// of both holds what l holds.
+// Lend calls f with the descriptors of the socket and of its lock, which are valid during the call. A process
+// that gets copies of both holds the socket just as l does.
 func (l *Listener) Lend(f func(socket, lock int) error) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -147,11 +144,11 @@ func (l *Listener) Lend(f func(socket, lock int) error) error {
 	return errors.Join(cerr, err)
 }
 
-// Leave stops listening; the socket and its lock stay with who got copies of them.
+// Leave stops listening. The socket and its lock stay with the process that got copies of them.
 func (l *Listener) Leave() error { return errors.Join(l.UnixListener.Close(), l.lock.Close()) }
 
-// Adopt is the listener of the socket path with the descriptors that its holder has
-// lent. It owns them, also when it fails.
+// Adopt returns a listener for the socket path from the descriptors that its holder has lent. It owns them,
+// even if it fails.
 func Adopt(path string, socket, lock int) (*Listener, error) {
 	s, k := os.NewFile(uintptr(socket), path), os.NewFile(uintptr(lock), path+".lock")
 	defer s.Close() // FileListener has its own copy
@@ -196,8 +193,8 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	return NewConn(c), nil
 }
 
-// MakeDir makes the socket's directory with mode 0700 where it is missing, and
-// refuses one that belongs to someone else or that others may write.
+// MakeDir creates the socket's directory with mode 0700 if it is missing. It returns an error for a directory
+// that belongs to another user or that others may write to (ipc.CheckDir).
 func MakeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -208,8 +205,8 @@ func MakeDir(dir string) error {
 	return ipc.CheckDir(dir)
 }
 
-// Conn is the manager's end of one connection. One goroutine receives; Send and
-// Close may be called from any.
+// Conn is the manager's end of one connection. One goroutine at a time may call Recv; Send and Close may be
+// called from any.
 type Conn struct {
 	c         *net.UnixConn
 	waitEvery time.Duration // set once in NewConn
@@ -219,17 +216,17 @@ type Conn struct {
 	used int
 
 	mu     sync.Mutex
-	owing  bool // guarded by mu: a question has no answer yet
+	owing  bool // guarded by mu: a frame has not been answered yet
 	waiter *time.Timer
 	closed bool
 }
 
-// NewConn wraps a connection and owns it.
+// NewConn returns the manager's end of the connection c. It owns c.
 func NewConn(c *net.UnixConn) *Conn {
 	return &Conn{c: c, waitEvery: ipc.WaitEvery, in: make([]byte, 0, 1024)}
 }
 
-// Peer is who connected, as the kernel recorded it.
+// Peer returns the process, user and group that connected, as the kernel recorded them.
 func (c *Conn) Peer() (*syscall.Ucred, error) {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
@@ -245,9 +242,8 @@ func (c *Conn) Peer() (*syscall.Ucred, error) {
 	return cred, err
 }
 
-// Recv waits for the next frame; the fields are valid until the next call. io.EOF
-// or another error: the wrapper is gone. From a frame that wants an answer on,
-// Wait frames go out until Send.
+// Recv waits for the next frame. The fields are valid until the next call. An error, such as io.EOF, means
+// that the wrapper is gone. If the frame needs an answer, Wait frames go out until Send.
 func (c *Conn) Recv() (ipc.Kind, []byte, error) {
 	for {
 		k, fields, n, want, err := ipc.Next(c.in[c.used:])
@@ -287,8 +283,8 @@ func (c *Conn) fill(want int) error {
 	return err
 }
 
-// Send writes one frame, with descriptors that the peer gets duplicates of. It
-// is the answer to what was received last.
+// Send writes one frame as the answer to what was received last. The peer gets duplicates of the descriptors
+// fds, which stay the caller's.
 func (c *Conn) Send(frame []byte, fds ...int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -348,13 +344,13 @@ func (c *Conn) sayWait() {
 	if !c.owing || c.closed {
 		return
 	}
-	// An error shows in the Recv that somebody is waiting in.
+	// An error also shows in Recv.
 	if c.sendLocked(ipc.AppendBare(nil, ipc.KindWait), nil) == nil {
 		c.waiter.Reset(c.waitEvery)
 	}
 }
 
-// Close ends the connection; a Recv that waits returns an error.
+// Close ends the connection. A waiting Recv returns an error.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,7 +25,7 @@ func serve(t *testing.T, path string) *Listener {
 	return l
 }
 
-// pair is a wrapper's and a manager's end of one connection.
+// pair returns the wrapper's and the manager's end of one connection.
 func pair(t *testing.T, l *Listener) (*ipc.Conn, *Conn) {
 	t.Helper()
 	w, err := ipc.Dial(l.Path())
@@ -105,7 +105,7 @@ func TestUnexpectedDescriptorsAreClosed(t *testing.T) {
 	}
 }
 
-// TestFramesInPieces sends frames in any cut and several at once.
+// TestFramesInPieces sends frames cut at any byte, and several at once.
 func TestFramesInPieces(t *testing.T) {
 	w, m := pair(t, serve(t, filepath.Join(t.TempDir(), "s")))
 	data := bytes.Repeat([]byte("x"), 100_000)
@@ -162,7 +162,7 @@ func TestSilenceIsNoticed(t *testing.T) {
 	}
 }
 
-// TestWaitWhileOwing: from a question until its answer, and then no more.
+// TestWaitWhileOwing: Wait frames come from a question until its answer, and none afterwards.
 func TestWaitWhileOwing(t *testing.T) {
 	l := serve(t, filepath.Join(t.TempDir(), "s"))
 	raw, err := net.Dial("unix", l.Path())
@@ -230,7 +230,7 @@ func TestOneListenerAPath(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
-	// As after a crash: the socket stays, nobody serves it.
+	// As after a crash: the socket is left and is not served.
 	l.UnixListener.Close()
 	l.lock.Close()
 	if _, err := ipc.Dial(path); err != syscall.ECONNREFUSED {
@@ -239,8 +239,8 @@ func TestOneListenerAPath(t *testing.T) {
 	pair(t, serve(t, path))
 }
 
-// TestSuccessorWaits: a manager that is ending has taken its socket away but still
-// has the lock; the next one gets both.
+// TestSuccessorWaits: a manager that is ending has removed its socket but still holds the lock. The next one
+// waits and gets both.
 func TestSuccessorWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l := serve(t, path)

@@ -8,20 +8,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// Session is one wrapper's connection, read as messages. One goroutine owns it and reads by
-// itself; only while that waits for something else a second one does (Watch), to end
-// Context when the wrapper is gone.
+// Session is one wrapper's connection, read as messages. One goroutine owns it and reads from it. While the
+// owner waits for something else, a second goroutine reads (see Watch) and cancels Context when the wrapper
+// has gone.
 type Session struct {
-	conn    *Conn // nil: Detached
+	conn    *Conn // nil if Detached
 	log     *slog.Logger
 	ctx     context.Context
 	cancel  context.CancelFunc
-	watched bool         // a message, or nil for the end, is going to be in frames
+	watched bool         // a message, or nil for the end, is or will be in frames
 	frames  chan Message // capacity 1
 }
 
-// Message is a parsed frame of a wrapper's: a Lease, Submit, Local, Finish, Control or Replace of
-// package ipc, GoAhead or OtherVersion.
+// Message is a parsed frame: a Lease, Submit, Local, Finish, Control or Replace of package ipc, GoAhead or
+// OtherVersion.
 type Message interface{ Parse([]byte) error }
 
 // OtherVersion stands for a frame of another version of the protocol.
@@ -30,27 +30,27 @@ type OtherVersion struct{}
 // Parse implements Message.
 func (OtherVersion) Parse([]byte) error { return nil }
 
-// GoAhead is a successor's word that it serves.
+// GoAhead is the frame Go, with which a new manager says that it serves.
 type GoAhead struct{}
 
 // Parse implements Message.
 func (GoAhead) Parse([]byte) error { return nil }
 
-// NewSession returns the session on conn, which it owns; its context ends with ctx.
+// NewSession returns a session on conn, which it owns. Its context ends with ctx.
 func NewSession(ctx context.Context, conn *Conn, log *slog.Logger) Session {
 	s := Session{conn: conn, log: log, frames: make(chan Message, 1)}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	return s
 }
 
-// Detached returns a session of no wrapper, for tests of what serves one: there is nothing to read and
-// nobody to go away.
+// Detached returns a session without a wrapper, for tests of code that serves one. There is nothing to read,
+// and Watch has no effect.
 func Detached(ctx context.Context) Session { return Session{ctx: ctx, cancel: func() {}} }
 
-// Context returns what ends when the wrapper is known to be gone.
+// Context returns a context that is cancelled when the wrapper is known to have gone.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Next waits for a message; nil says that the wrapper is gone, or has said what makes no sense.
+// Next waits for the next message. It returns nil if the wrapper has gone or has sent an invalid frame.
 func (s *Session) Next() Message {
 	if s.watched {
 		s.watched = false
@@ -59,8 +59,8 @@ func (s *Session) Next() Message {
 	return s.read()
 }
 
-// Watch reads the next message in the background; should the wrapper go away
-// instead, the context ends. It is for everything that can take long.
+// Watch reads the next message in the background. If the wrapper goes away instead, it cancels the context.
+// It is called before anything that can take long.
 func (s *Session) Watch() {
 	if s.watched || s.conn == nil {
 		return
@@ -75,12 +75,12 @@ func (s *Session) Watch() {
 	}()
 }
 
-// Send answers with a message.
+// Send answers with the message m. The descriptors fds stay the caller's.
 func (s *Session) Send(m interface{ Append([]byte) []byte }, fds ...int) error {
 	return s.SendFrame(m.Append(nil), fds...)
 }
 
-// SendFrame is Send for what is encoded already.
+// SendFrame is like Send, with a frame that is already encoded.
 func (s *Session) SendFrame(frame []byte, fds ...int) error { return s.conn.Send(frame, fds...) }
 
 // Peer returns the user and the process that connected.
@@ -92,20 +92,20 @@ func (s *Session) Peer() (uid uint32, pid int32, err error) {
 	return p.Uid, p.Pid, nil
 }
 
-// Close ends the connection, from whatever goroutine: what reads finds that the wrapper is gone.
+// Close ends the connection. It may be called from any goroutine. A reader then finds that the wrapper has
+// gone.
 func (s *Session) Close() error { return s.conn.Close() }
 
-// End ends the session, and returns when nothing reads it any more.
+// End ends the session. It returns when no goroutine reads from it any more.
 func (s *Session) End() {
 	s.cancel()
-	_ = s.conn.Close() // nothing is left to be said
+	_ = s.conn.Close() // an error does not matter: nothing is left to send
 	if s.watched {
 		<-s.frames
 	}
 }
 
-// read waits for a frame and parses it; nil says that there is none to come, or
-// none that makes sense.
+// read waits for a frame and parses it. It returns nil if none can come any more or if it is invalid.
 func (s *Session) read() Message {
 	kind, fields, err := s.conn.Recv()
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// TestSessionIsWatched: a message that comes during a Watch is the Next one, and the context ends
-// when the wrapper goes away instead.
+// TestSessionIsWatched: Next returns a message that comes during a Watch, and the context ends if the wrapper
+// goes away instead.
 func TestSessionIsWatched(t *testing.T) {
 	client, server := pair(t, serve(t, filepath.Join(t.TempDir(), "s")))
 	s := NewSession(t.Context(), server, slog.New(slog.DiscardHandler))
 	s.Watch()
-	s.Watch() // no second reader
+	s.Watch() // does not start a second reader
 	if err := client.Send((&ipc.Finish{TotalUS: 7}).Append(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,8 @@ func TestSessionIsWatched(t *testing.T) {
 	s.End()
 }
 
-// TestSessionOfAnotherVersion: it is a message of its own; what no wrapper sends ends the session.
+// TestSessionOfAnotherVersion: a frame of another version gives a message of its own, and a kind that
+// wrappers do not send ends the session.
 func TestSessionOfAnotherVersion(t *testing.T) {
 	client, server := pair(t, serve(t, filepath.Join(t.TempDir(), "s")))
 	s := NewSession(t.Context(), server, slog.New(slog.DiscardHandler))
