@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -140,8 +141,16 @@ func TestNothingLeaks(t *testing.T) {
 	if _, err := New(ctx, Spec{Files: files}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
+	// What an earlier test has told to end, or this one, may take a moment to be gone.
+	for i := 0; i < 500 && count("fds") > fds; i++ {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if n := count("fds"); n > fds {
-		t.Errorf("%d descriptors, before %d", n, fds)
+		names, _ := filepath.Glob("/proc/self/fd/*")
+		for i := range names {
+			names[i], _ = os.Readlink(names[i]) // says what was left
+		}
+		t.Errorf("%d descriptors, before %d: %q", n, fds, names)
 	}
 	if n := count("mounts"); n != mounts {
 		t.Errorf("%d mounts, before %d", n, mounts)
