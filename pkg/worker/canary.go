@@ -93,14 +93,17 @@ func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 	return v
 }
 
-// honest returns nil if one of the toolchains can compile, otherwise the last error.
+// honest returns nil if one of the toolchains can compile, otherwise the last error. A toolchain that has changed since the
+// tree began to show it is left out: that says nothing about the sandbox, and there will be another tree, with a
+// canary of its own.
 func (r *runner) honest(shown *display) (err error) {
 	for i := range shown.list {
+		tc := &shown.list[i]
+		if r.s.compilers.Verify(r.s.ctx, tc) != nil {
+			continue
+		}
 		for _, language := range []string{"cpp-output", "c++-cpp-output"} {
-			if err = r.honestBy(&shown.list[i], language); err == nil {
-				err = r.place.Open(r.s.ctx, shown.spec)
-			}
-			if err == nil {
+			if err = r.honestBy(shown, tc, language); err == nil {
 				return nil
 			}
 		}
@@ -112,7 +115,7 @@ func (r *runner) honest(shown *display) (err error) {
 const canarySlot = 64 << 10
 
 // honestBy does a job that could be a wrapper's, with the toolchain tc.
-func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
+func (r *runner) honestBy(shown *display, tc *toolchain.Toolchain, language string) error {
 	b := job.Body{Name: "canary.c", Language: language, Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "canary.o"}}}
 	text := "int canary(int x) { return x + 1; }\n"
 	slot := make([]byte, canarySlot)
@@ -122,6 +125,7 @@ func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
 	j := &run.Job{
 		Asked:     &job.Job{BodyLen: uint32(len(body)), TextOff: uint32(off), TextLen: uint64(n), Sink: job.Window{Len: canarySlot}},
 		Toolchain: tc, Source: run.Source{Slot: slot}, Limit: canaryTime,
+		Enter: func() error { return r.place.Open(r.s.ctx, shown.spec) }, // the job before may have cost the tree
 	}
 	defer context.AfterFunc(r.s.ctx, func() { j.Process.Stop(job.CauseCancelled) })()
 	res, _ := r.place.Do(j)
@@ -151,6 +155,9 @@ func canaryError(tc *toolchain.Toolchain, res *job.Result, slot []byte) error {
 // probe runs the probe in the place, in the same way as compiles, with this daemon's own resources as
 // targets. It adds what it finds to v and returns what should work but does not.
 func (r *runner) probe(v *verdict, shown *display) error {
+	if err := r.place.Open(r.s.ctx, shown.spec); err != nil {
+		return err
+	}
 	host, err := probe.NewHost(r.s.area.Path)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -282,5 +283,40 @@ func TestCanaryStaysWithWhatIsShown(t *testing.T) {
 	r.place.Confine = true
 	if v := r.canary(t.Context(), shown); v.broken != nil || len(v.reachable) > 0 {
 		t.Errorf("verdict: %v", v)
+	}
+}
+
+// TestCanaryAndCompilers: the sandbox is not blamed for a compiler that was replaced since the tree was made, nor for one
+// that leaves so much behind that the tree has to be made again.
+func TestCanaryAndCompilers(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
+	ts.needLevel(sandbox.Confined)
+	if ts.places.Bare {
+		t.Skip("needs the right to make namespaces")
+	}
+	ts.fake("cc", "i=0; while [ $i -lt 20000 ]; do : >/tmp/$i; i=$((i+1)); done; exit 1") // listed before gcc
+	shown := ts.shown.Load()
+	r, err := newRunner(ts.Server, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	r.place.Confine = true
+	if err := r.honest(shown); err != nil {
+		t.Errorf("with a compiler that litters, and another one: %v", err)
+	}
+	only := &display{shown.spec, shown.list[:1]}
+	if err := r.honest(only); err == nil {
+		t.Error("it is honest where nothing compiles")
+	}
+	upgraded := filepath.Join(ts.bin, "new")
+	if err := os.WriteFile(upgraded, []byte("#!/bin/sh\nexit 2\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(upgraded, filepath.Join(ts.bin, "cc")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.honest(only); err != nil {
+		t.Errorf("with a compiler that was replaced: %v", err)
 	}
 }

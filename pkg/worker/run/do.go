@@ -87,10 +87,7 @@ func (p *Place) open(j *Job) (res *job.Result) {
 // enter makes the tree ready for a job. A job without lists finds nothing there of earlier jobs. It returns an
 // answer if the job ends here, nil otherwise.
 func (p *Place) enter(j *Job) *job.Result {
-	var err error
-	if j.Enter != nil {
-		err = j.Enter()
-	}
+	err := j.Enter()
 	if err == nil && (j.Files == nil || len(j.Files.Lists) == 0) {
 		err = p.Forget()
 	}

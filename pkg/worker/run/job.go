@@ -26,7 +26,7 @@ type Job struct {
 
 	// Read, if not nil, is called with the body once it has been read.
 	Read func(b *job.Body)
-	// Enter makes the place's tree ready for a job that needs it. Nil means that the tree is open already.
+	// Enter opens the place's tree (Place.Open). It is called for a job that needs it.
 	Enter func() error
 	// Trouble, if not nil, is called with the reason why the job could not be done, which says something
 	// about the host.
