@@ -36,7 +36,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 		}
 	}
 	if !s.places.Trees {
-		s.places.Bare, first.place.Bare = true, true
+		s.places.Bare = true
 		if dir := users.ClosedTo(filepath.Dir(s.area.Path)); s.ownUsers && dir != "" {
 			s.o.Log.Warn("compiles have no users of their own: they could not get to the work directory; set daemon.work-dir to one that they can", "closed", dir)
 			s.users.Release()

@@ -133,7 +133,7 @@ func (p *Place) roomLeft(out *capture.Capture, inTree bool) error {
 	switch {
 	case !inTree:
 		dir = p.out.Path
-	case !p.Bare:
+	case !p.h.Bare:
 		p.h.Denied(deniedDisk)
 		return job.Refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", p.h.TreeRoom())
 	}

@@ -23,7 +23,6 @@ import (
 // text form that are not confined run in directories of the host. A Place belongs to one goroutine.
 type Place struct {
 	Confine bool   // the tree's commands are confined
-	Bare    bool   // the tree is Dir itself; otherwise it has namespaces
 	User    int    // the user that commands in the tree run as; 0: this process's own
 	Cgroup  string // a control group directory that is delegated to us; "": none
 	Dir     string // the place's own directory
@@ -63,7 +62,7 @@ func (h *Host) NewPlace(dir string) (*Place, error) {
 // Settle adopts the host's decision on how compiles are confined, and makes the directories that unconfined
 // jobs use. It is called once, before the first job.
 func (p *Place) Settle() error {
-	p.Confine, p.Bare = p.h.Confined, p.h.Bare
+	p.Confine = p.h.Confined
 	if p.h.Confined {
 		return nil
 	}
@@ -98,7 +97,7 @@ func (p *Place) Open(ctx context.Context, spec *privatetree.Spec) error {
 	}
 	own := *spec
 	own.Confine, own.UID, own.GID, own.Cgroup = p.Confine, p.User, p.User, p.Cgroup
-	if p.Bare {
+	if p.h.Bare { // the tree is Dir itself; otherwise it has namespaces
 		own.Bare = p.Dir
 		if err := p.sweep(); err != nil {
 			return err

@@ -127,9 +127,8 @@ func (s *sourcesInTree) outputs(out *capture.Capture, res *job.Result, g *gather
 	p, b := s.p, s.j.body
 	tr := p.tree
 	if res.Exit != 0 {
-		if words, err := out.Written(1); err != nil || containsAny(words, []string{"No space left on device"}) {
-			p.h.Denied(deniedDisk)
-			return errors.Join(err, job.Refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", p.h.TreeRoom()))
+		if err := p.roomLeft(out, true); err != nil {
+			return err
 		}
 	}
 	for i := range b.Outputs {
