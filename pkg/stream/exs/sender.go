@@ -1,0 +1,153 @@
+package exs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Policy says which ways a Sender may take.
+type Policy uint8
+
+// Policies.
+const (
+	Dynamic  Policy = iota // direct where a receive is known, else through the ring
+	Direct                 // only into receives: waits for adverts
+	Indirect               // only through the ring: ignores adverts
+)
+
+// MaxAdverts bounds how many adverts a Sender keeps. A receiver has no use for more, as it has no more receives
+// advertised at a time.
+const MaxAdverts = 1024
+
+// ErrPeer is wrapped by all errors about what the other side said.
+var ErrPeer = errors.New("stream: the peer broke the protocol")
+
+// Sender is the sending end of a direction. The zero value is not usable; see NewSender.
+type Sender struct {
+	policy  Policy
+	seq     uint64 // of the next byte to be sent
+	phase   uint32
+	ring    uint64 // bytes of the peer's ring
+	credit  uint64 // bytes of it that are free
+	at      uint64 // where in the ring the next byte goes
+	adverts []Advert
+	sends   []uint64 // bytes left of each, in order
+	unsent  uint64   // their sum
+
+	break_ fault // for tests of the model checker: a rule that is left out
+}
+
+// fault is a rule that a broken engine lacks. The checker has to find what comes of it.
+type fault uint8
+
+const (
+	sound         fault = iota
+	anyPhase            // adverts of finished phases are used
+	anySeq              // an exact advert opens a phase at whatever position
+	estimateOpens       // an advert that is not exact opens a phase
+)
+
+// NewSender returns the sending end towards a ring of so many bytes.
+func NewSender(ring uint64, p Policy) *Sender {
+	return &Sender{policy: p, ring: ring, credit: ring}
+}
+
+// Post queues n bytes, n > 0.
+func (s *Sender) Post(n uint64) {
+	s.sends = append(s.sends, n)
+	s.unsent += n
+}
+
+// Unsent returns how many queued bytes have not been sent.
+func (s *Sender) Unsent() uint64 { return s.unsent }
+
+// Seq returns the position in the stream of the next byte that is sent.
+func (s *Sender) Seq() uint64 { return s.seq }
+
+// Advert takes an advert of the receiver's.
+func (s *Sender) Advert(a Advert) error {
+	switch {
+	case a.Phase%2 != 0:
+		return fmt.Errorf("%w: an advert for phase %d, which is indirect", ErrPeer, a.Phase)
+	case a.Phase > s.phase+1:
+		return fmt.Errorf("%w: an advert for phase %d in phase %d", ErrPeer, a.Phase, s.phase)
+	case a.Len == 0 || a.Off+a.Len < a.Off || a.Seq+a.Len < a.Seq:
+		return fmt.Errorf("%w: an advert of %d bytes at %d", ErrPeer, a.Len, a.Seq)
+	case a.Exact && a.Seq > s.seq:
+		return fmt.Errorf("%w: an exact advert at byte %d, of which %d are sent", ErrPeer, a.Seq, s.seq)
+	case len(s.adverts) >= MaxAdverts:
+		return fmt.Errorf("%w: more than %d adverts", ErrPeer, MaxAdverts)
+	}
+	s.adverts = append(s.adverts, a)
+	return nil
+}
+
+// Ack takes back n bytes of the ring, which the receiver has copied.
+func (s *Sender) Ack(n uint64) error {
+	if n > s.ring-s.credit {
+		return fmt.Errorf("%w: %d bytes of the ring are given back, and %d are in use", ErrPeer, n, s.ring-s.credit)
+	}
+	s.credit += n
+	return nil
+}
+
+// Next returns the next Write, and the message that follows it. Direct data goes to byte to of the receive's memory, other data
+// to byte to of the ring, where it does not wrap around. last reports whether a queued send has been sent whole by it.
+// There is none (ok is false) until something is posted, or an advert or an acknowledgement arrives.
+func (s *Sender) Next() (d Data, to uint64, last, ok bool) {
+	if len(s.sends) == 0 {
+		return d, 0, false, false
+	}
+	s.discard()
+	switch {
+	case len(s.adverts) > 0 && s.policy != Indirect:
+		a := &s.adverts[0]
+		s.phase = a.Phase
+		d = Data{Direct: true, Phase: a.Phase, Seq: s.seq, Len: min(s.sends[0], a.Len), ID: a.ID}
+		to = a.Off
+		a.Off, a.Len = a.Off+d.Len, a.Len-d.Len
+		if a.Len == 0 || !a.WaitAll { // any data consumes a receive that does not wait for all
+			s.adverts = s.adverts[1:]
+		}
+	case s.credit > 0 && s.policy != Direct:
+		if s.phase%2 == 0 {
+			s.phase++
+		}
+		d = Data{Phase: s.phase, Seq: s.seq, Len: min(s.sends[0], s.credit, s.ring-s.at)}
+		to = s.at
+		s.credit -= d.Len
+		if s.at += d.Len; s.at == s.ring {
+			s.at = 0
+		}
+	default:
+		return d, 0, false, false
+	}
+	s.seq += d.Len
+	s.unsent -= d.Len
+	if s.sends[0] -= d.Len; s.sends[0] == 0 {
+		s.sends, last = s.sends[1:], true
+	}
+	return d, to, last, true
+}
+
+// discard drops the adverts at the head that can not be used any more.
+func (s *Sender) discard() {
+	for len(s.adverts) > 0 && !s.usable(&s.adverts[0]) {
+		s.adverts = s.adverts[1:]
+	}
+}
+
+// usable reports whether data may go where a says: in a phase that has begun, or as the opener of the next one.
+func (s *Sender) usable(a *Advert) bool {
+	switch {
+	case a.Phase < s.phase:
+		return s.break_ == anyPhase
+	case s.phase%2 == 0: // the phase of now
+		return true
+	case s.break_ == anySeq:
+		return a.Exact
+	case s.break_ == estimateOpens:
+		return a.Seq == s.seq
+	}
+	return a.Exact && a.Seq == s.seq
+}
