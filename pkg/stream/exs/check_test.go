@@ -16,21 +16,34 @@ import (
 type scope struct {
 	bytes, op, ring          uint64 // of the stream, of one send or receive at most, of the ring
 	sends, receives, posting int    // outstanding sends, outstanding receives, receives in all
+	withdrawals              int    // how often the application takes its receives back
+	fin                      bool   // the stream ends, once the application has sent all or at any time before
 }
 
 // world is one state: the two ends and what is on its way.
 type world struct {
 	s       Sender
 	r       Receiver
-	forth   []Data
-	tos     []uint64 // of forth: where each was written to
-	back    []any    // Advert or ack
+	forth   []any    // write, fin or withdrawn
+	back    []any    // Advert, ack or withdraw
 	sent    uint64   // bytes that the application has sent
 	posted  int      // receives that were posted
 	buffers []buffer // those that the receiving application has given away, in order
+
+	withdrawals int  // how often receives were taken back
+	wants       bool // they are being taken back
 }
 
-type ack uint64
+type (
+	write struct {
+		Data
+		to uint64 // byte of the receive or of the ring
+	}
+	fin       uint64
+	withdrawn struct{}
+	ack       uint64
+	withdraw  struct{}
+)
 
 // buffer is a receive's memory as the checker knows it.
 type buffer struct{ id, fill uint64 }
@@ -39,7 +52,7 @@ func (w *world) clone() *world {
 	c := *w
 	c.s.adverts, c.s.sends = slices.Clone(w.s.adverts), slices.Clone(w.s.sends)
 	c.r.receives = slices.Clone(w.r.receives)
-	c.forth, c.tos, c.back = slices.Clone(w.forth), slices.Clone(w.tos), slices.Clone(w.back)
+	c.forth, c.back = slices.Clone(w.forth), slices.Clone(w.back)
 	c.buffers = slices.Clone(w.buffers)
 	return &c
 }
@@ -72,8 +85,15 @@ func (w *world) key() string {
 		num(x.id, x.len, x.fill, flag(x.waitAll))
 	}
 	num(uint64(len(w.forth)))
-	for i, d := range w.forth {
-		num(flag(d.Direct), uint64(d.Phase), d.Seq, d.Len, d.ID, w.tos[i])
+	for _, m := range w.forth {
+		switch m := m.(type) {
+		case write:
+			num(flag(m.Direct), uint64(m.Phase), m.Seq, m.Len, m.ID, m.to)
+		case fin:
+			num(2, uint64(m))
+		case withdrawn:
+			num(3)
+		}
 	}
 	num(uint64(len(w.back)))
 	for _, m := range w.back {
@@ -83,9 +103,11 @@ func (w *world) key() string {
 			advert(&m)
 		case ack:
 			num(0, uint64(m))
+		case withdraw:
+			num(2)
 		}
 	}
-	num(w.sent, uint64(w.posted))
+	num(w.sent, uint64(w.posted), uint64(w.withdrawals), flag(w.wants), flag(w.s.closed), flag(w.s.ended), flag(w.r.asked), uint64(w.r.back), flag(w.r.ended))
 	return string(b)
 }
 
@@ -108,7 +130,7 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 	}
 	if x := w.clone(); true {
 		if d, to, _, ok := x.s.Next(); ok {
-			x.forth, x.tos = append(x.forth, d), append(x.tos, to)
+			x.forth = append(x.forth, write{d, to})
 			all = append(all, step{fmt.Sprintf("transmit %+v", d), x, x.invariants()})
 		}
 	}
@@ -139,19 +161,49 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 		do(fmt.Sprintf("hear %+v", w.back[0]), func(c *world) error {
 			m := c.back[0]
 			c.back = c.back[1:]
-			if a, ok := m.(Advert); ok {
-				return c.s.Advert(a)
+			switch m := m.(type) {
+			case Advert:
+				return c.s.Advert(m)
+			case ack:
+				return c.s.Ack(uint64(m))
 			}
-			return c.s.Ack(uint64(m.(ack)))
+			if c.s.Withdraw(); c.s.break_ == answersLate {
+				c.forth = slices.Insert(c.forth, 0, any(withdrawn{}))
+			} else {
+				c.forth = append(c.forth, withdrawn{})
+			}
+			return nil
 		})
 	}
+	if _, ok := w.clone().s.Fin(); ok {
+		do("end", func(c *world) error {
+			seq, _ := c.s.Fin()
+			c.forth = append(c.forth, fin(seq))
+			return nil
+		})
+	}
+	if _, ok := w.clone().r.Cancel(); ok && (w.wants || w.r.EOF()) {
+		do("cancel", (*world).cancel)
+	}
 	inner = len(all)
+	if w.withdrawals < sc.withdrawals && len(w.r.receives) > 0 && !w.wants {
+		do("withdraw", func(c *world) error {
+			c.withdrawals, c.wants = c.withdrawals+1, true
+			if c.r.Withdraw() {
+				c.back = append(c.back, withdraw{})
+			}
+			return nil
+		})
+	}
+	if sc.fin && !w.s.closed {
+		do("close", func(c *world) error { c.s.Close(); return nil })
+	}
 	for n := uint64(1); n <= sc.op; n++ {
-		if len(w.s.sends) < sc.sends && w.sent+n <= sc.bytes {
+		if len(w.s.sends) < sc.sends && w.sent+n <= sc.bytes && !w.s.closed {
 			do(fmt.Sprintf("send %d", n), func(c *world) error { c.s.Post(n); c.sent += n; return nil })
 		}
 		for _, all := range []bool{false, true} {
-			if len(w.r.receives) < sc.receives && w.posted < sc.posting {
+			if len(w.r.receives) < sc.receives && w.posted < sc.posting && !w.wants {
 				do(fmt.Sprintf("receive %d %v", n, all), func(c *world) error {
 					c.posted++
 					c.r.Post(uint64(c.posted), n, all)
@@ -166,8 +218,15 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 
 // arrive delivers the oldest data.
 func (w *world) arrive() error {
-	d, to := w.forth[0], w.tos[0]
-	w.forth, w.tos = w.forth[1:], w.tos[1:]
+	m := w.forth[0]
+	w.forth = w.forth[1:]
+	switch m := m.(type) {
+	case fin:
+		return w.r.Fin(uint64(m))
+	case withdrawn:
+		return w.r.Withdrawn()
+	}
+	d, to := m.(write).Data, m.(write).to
 	if d.Direct { // the Write has happened, whatever the receiver says of it
 		if len(w.buffers) == 0 || w.buffers[0].id != d.ID || w.buffers[0].fill != to {
 			return fmt.Errorf("data was written to byte %d of receive %d; next is %+v", to, d.ID, w.buffers)
@@ -195,6 +254,7 @@ func (w *world) filled(id, to, n uint64, c Completion, done bool) error {
 	if b.fill += n; !done {
 		return nil
 	}
+	defer func() { w.wants = w.wants && len(w.buffers) > 0 }()
 	if c != (Completion{b.id, b.fill}) {
 		return fmt.Errorf("receive %+v is completed as %+v", *b, c)
 	}
@@ -202,11 +262,26 @@ func (w *world) filled(id, to, n uint64, c Completion, done bool) error {
 	return nil
 }
 
+// cancel takes the first receive back.
+func (w *world) cancel() error {
+	c, ok := w.r.Cancel()
+	if !ok || c != (Completion{w.buffers[0].id, w.buffers[0].fill}) {
+		return fmt.Errorf("receive %+v is cancelled as %+v", w.buffers[0], c)
+	}
+	w.buffers = w.buffers[1:]
+	w.wants = w.wants && len(w.buffers) > 0
+	return nil
+}
+
 // invariants returns which one does not hold.
 func (w *world) invariants() error {
 	var flying uint64
 	end := w.r.seq + w.r.filled
-	for _, d := range w.forth {
+	for _, m := range w.forth {
+		d, ok := m.(write)
+		if !ok {
+			continue
+		}
 		if d.Seq != end {
 			return fmt.Errorf("data at %d follows %d", d.Seq, end)
 		}
@@ -249,7 +324,7 @@ func explore(sc scope, broken fault, most int) (states, reentries int, way []str
 		w := queue[i]
 		queue[i] = nil
 		all, inner := w.steps(&sc)
-		if inner == 0 && len(w.r.receives) > 0 && w.s.unsent > 0 {
+		if inner == 0 && (len(w.r.receives) > 0 && (w.s.unsent > 0 || w.wants) || w.s.closed && len(w.r.receives) > 0) {
 			return len(log), reentries, trace(i, "nothing"), errors.New("both sides wait")
 		}
 		for _, st := range all {
@@ -280,9 +355,14 @@ func TestEveryOrder(t *testing.T) {
 	scopes := map[string]scope{
 		"three bytes": {bytes: 3, op: 2, ring: 2, sends: 2, receives: 2, posting: 4},
 		"ring of one": {bytes: 4, op: 2, ring: 1, sends: 2, receives: 2, posting: 4},
+		"taken back":  {bytes: 2, op: 2, ring: 2, sends: 1, receives: 2, posting: 3, withdrawals: 1, fin: true},
+		"and again":   {bytes: 2, op: 1, ring: 1, sends: 2, receives: 2, posting: 3, withdrawals: 2, fin: true},
 	}
 	if testing.Short() {
-		scopes = map[string]scope{"two bytes": {bytes: 2, op: 2, ring: 2, sends: 2, receives: 2, posting: 3}}
+		scopes = map[string]scope{
+			"two bytes":  {bytes: 2, op: 2, ring: 2, sends: 2, receives: 2, posting: 3},
+			"taken back": {bytes: 2, op: 1, ring: 1, sends: 1, receives: 2, posting: 3, withdrawals: 1, fin: true},
+		}
 	}
 	for name, sc := range scopes {
 		t.Run(name, func(t *testing.T) {
@@ -300,8 +380,9 @@ func TestEveryOrder(t *testing.T) {
 
 // TestCheckerFindsFaults: an engine that lacks one of its rules is found out.
 func TestCheckerFindsFaults(t *testing.T) {
-	sc := scope{bytes: 4, op: 2, ring: 2, sends: 2, receives: 2, posting: 4}
-	for name, broken := range map[string]fault{"phases are not looked at": anyPhase, "positions are not looked at": anySeq, "an estimate opens a phase": estimateOpens} {
+	sc := scope{bytes: 4, op: 2, ring: 2, sends: 2, receives: 2, posting: 4, withdrawals: 1}
+	for name, broken := range map[string]fault{"phases are not looked at": anyPhase, "positions are not looked at": anySeq, "an estimate opens a phase": estimateOpens,
+		"receives are given back before what was written to them": answersLate} {
 		t.Run(name, func(t *testing.T) {
 			states, _, way, err := explore(sc, broken, 20_000_000)
 			if err == nil || way == nil {

@@ -11,7 +11,10 @@ type Receiver struct {
 	at       uint64 // where in the ring the oldest of them is
 	freed    uint64 // bytes of the ring that no acknowledgement has told of
 	receives []receive
-	open     int // receives, from the first on, that are advertised
+	open     int  // receives, from the first on, that are advertised
+	back     int  // receives, from the first on, that are being taken back
+	asked    bool // the sender has been asked to give receives back, and has not answered
+	ended    bool // the sender has told where the stream ends, and all of it is here
 }
 
 type receive struct {
@@ -42,6 +45,8 @@ type Completion struct{ ID, Len uint64 }
 func (r *Receiver) Data(d Data) (c Completion, done bool, err error) {
 	end := r.seq + r.filled
 	switch {
+	case r.ended:
+		return c, false, fmt.Errorf("%w: data behind the end of the stream", ErrPeer)
 	case d.Len == 0 || d.Seq != end:
 		return c, false, fmt.Errorf("%w: %d bytes at %d, and %d are there", ErrPeer, d.Len, d.Seq, end)
 	case d.Direct != (d.Phase%2 == 0):
@@ -88,9 +93,14 @@ func (r *Receiver) took(n uint64) (c Completion, done bool) {
 		return c, false
 	}
 	c = Completion{ID: head.id, Len: head.fill}
-	r.receives = r.receives[1:]
-	r.open = max(r.open-1, 0)
+	r.pop()
 	return c, true
+}
+
+// pop drops the first receive.
+func (r *Receiver) pop() {
+	r.receives = r.receives[1:]
+	r.open, r.back = max(r.open-1, 0), max(r.back-1, 0)
 }
 
 // Copy is a copy from the ring into a receive.
@@ -130,9 +140,9 @@ func (r *Receiver) Ack() (n uint64, ok bool) {
 }
 
 // Advertise returns the next advert to be sent. There is none (ok is false) while there is something in the ring: it would come
-// to nothing.
+// to nothing. Nor is there one while receives are taken back, or behind the end of the stream.
 func (r *Receiver) Advertise() (a Advert, ok bool) {
-	if r.filled > 0 || r.open >= min(len(r.receives), MaxAdverts) {
+	if r.filled > 0 || r.asked || r.back > 0 || r.ended || r.open >= min(len(r.receives), MaxAdverts) {
 		return a, false
 	}
 	seq := r.seq
@@ -144,3 +154,50 @@ func (r *Receiver) Advertise() (a Advert, ok bool) {
 	r.open++
 	return a, true
 }
+
+// Withdraw begins to take back all receives that are posted. ask reports whether the sender has to be asked: they can be
+// cancelled when it has answered, and otherwise at once. Nothing is advertised before all of them are gone.
+func (r *Receiver) Withdraw() (ask bool) {
+	r.back = len(r.receives)
+	if r.open == 0 || r.asked {
+		return false
+	}
+	r.asked = true
+	return true
+}
+
+// Withdrawn takes the sender's answer: it will not write to what was advertised.
+func (r *Receiver) Withdrawn() error {
+	if !r.asked {
+		return fmt.Errorf("%w: it gives back receives and was not asked to", ErrPeer)
+	}
+	r.asked, r.open = false, 0
+	return nil
+}
+
+// Cancel completes the first receive with what it has got, if no data can be written to it any more. ok is false if there is
+// none.
+func (r *Receiver) Cancel() (c Completion, ok bool) {
+	if len(r.receives) == 0 || r.open > 0 {
+		return c, false
+	}
+	c = Completion{ID: r.receives[0].id, Len: r.receives[0].fill}
+	r.pop()
+	return c, true
+}
+
+// Fin takes the message that the stream ends at seq. Cancel then completes the receives that nothing is left for, once
+// Copy has emptied the ring.
+func (r *Receiver) Fin(seq uint64) error {
+	if end := r.seq + r.filled; r.ended || seq != end {
+		return fmt.Errorf("%w: the stream ends at %d, and %d bytes are there", ErrPeer, seq, end)
+	}
+	r.ended, r.open = true, 0
+	return nil
+}
+
+// EOF reports whether the stream has ended, and the application has all of it.
+func (r *Receiver) EOF() bool { return r.ended && r.filled == 0 }
+
+// Buffered returns how many bytes the ring holds.
+func (r *Receiver) Buffered() uint64 { return r.filled }

@@ -33,6 +33,8 @@ type Sender struct {
 	adverts []Advert
 	sends   []uint64 // bytes left of each, in order
 	unsent  uint64   // their sum
+	closed  bool     // nothing is queued any more
+	ended   bool     // Fin has told the position of the end
 
 	break_ fault // for tests of the model checker: a rule that is left out
 }
@@ -45,6 +47,7 @@ const (
 	anyPhase            // adverts of finished phases are used
 	anySeq              // an exact advert opens a phase at whatever position
 	estimateOpens       // an advert that is not exact opens a phase
+	answersLate         // a withdrawal is answered past the data that is on its way
 )
 
 // NewSender returns the sending end towards a ring of so many bytes.
@@ -57,6 +60,22 @@ func (s *Sender) Post(n uint64) {
 	s.sends = append(s.sends, n)
 	s.unsent += n
 }
+
+// Close ends the stream after what is queued. Nothing may be posted after it.
+func (s *Sender) Close() { s.closed = true }
+
+// Fin returns the position of the stream's end once all of it has been sent. ok is true once, and the message is due then.
+func (s *Sender) Fin() (seq uint64, ok bool) {
+	if !s.closed || s.ended || len(s.sends) > 0 {
+		return 0, false
+	}
+	s.ended = true
+	return s.seq, true
+}
+
+// Withdraw takes the receiver's wish to have its receives back: no data goes to any that it has advertised so far. The answer,
+// which Receiver.Withdrawn takes, has to follow all Writes that Next has returned before.
+func (s *Sender) Withdraw() { s.adverts = nil }
 
 // Unsent returns how many queued bytes have not been sent.
 func (s *Sender) Unsent() uint64 { return s.unsent }
