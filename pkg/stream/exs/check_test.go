@@ -1,6 +1,7 @@
 package exs
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type scope struct {
 type world struct {
 	s       Sender
 	r       Receiver
-	forth   []any    // write, fin or withdrawn
+	forth   []any    // Write, fin or withdrawn
 	back    []any    // Advert, ack or withdraw
 	sent    uint64   // bytes that the application has sent
 	posted  int      // receives that were posted
@@ -35,10 +36,6 @@ type world struct {
 }
 
 type (
-	write struct {
-		Data
-		to uint64 // byte of the receive or of the ring
-	}
 	fin       uint64
 	withdrawn struct{}
 	ack       uint64
@@ -57,8 +54,8 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// key is the state in bytes.
-func (w *world) key() string {
+// key tells states apart.
+func (w *world) key() [16]byte {
 	b := make([]byte, 0, 128)
 	num := func(n ...uint64) {
 		for _, n := range n {
@@ -87,8 +84,9 @@ func (w *world) key() string {
 	num(uint64(len(w.forth)))
 	for _, m := range w.forth {
 		switch m := m.(type) {
-		case write:
-			num(flag(m.Direct), uint64(m.Phase), m.Seq, m.Len, m.ID, m.to)
+		case Write:
+			d := &m.Data
+			num(flag(d.Direct), uint64(d.Phase), d.Seq, d.Len, d.ID, m.To)
 		case fin:
 			num(2, uint64(m))
 		case withdrawn:
@@ -108,7 +106,8 @@ func (w *world) key() string {
 		}
 	}
 	num(w.sent, uint64(w.posted), uint64(w.withdrawals), flag(w.wants), flag(w.s.closed), flag(w.s.ended), flag(w.r.asked), uint64(w.r.back), flag(w.r.ended))
-	return string(b)
+	sum := sha256.Sum256(b)
+	return [16]byte(sum[:16])
 }
 
 // step is one thing that can happen: what it is called, and the state that follows, or what was broken.
@@ -129,9 +128,9 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 		all = append(all, step{name, c, err})
 	}
 	if x := w.clone(); true {
-		if d, to, _, ok := x.s.Next(); ok {
-			x.forth = append(x.forth, write{d, to})
-			all = append(all, step{fmt.Sprintf("transmit %+v", d), x, x.invariants()})
+		if d, ok := x.s.Next(); ok {
+			x.forth = append(x.forth, d)
+			all = append(all, step{fmt.Sprintf("transmit %+v", d.Data), x, x.invariants()})
 		}
 	}
 	if len(w.forth) > 0 {
@@ -182,7 +181,7 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 			return nil
 		})
 	}
-	if _, ok := w.clone().r.Cancel(); ok && (w.wants || w.r.EOF()) {
+	if _, ok := w.clone().r.Cancel(); ok {
 		do("cancel", (*world).cancel)
 	}
 	inner = len(all)
@@ -226,7 +225,7 @@ func (w *world) arrive() error {
 	case withdrawn:
 		return w.r.Withdrawn()
 	}
-	d, to := m.(write).Data, m.(write).to
+	d, to := m.(Write).Data, m.(Write).To
 	if d.Direct { // the Write has happened, whatever the receiver says of it
 		if len(w.buffers) == 0 || w.buffers[0].id != d.ID || w.buffers[0].fill != to {
 			return fmt.Errorf("data was written to byte %d of receive %d; next is %+v", to, d.ID, w.buffers)
@@ -278,10 +277,11 @@ func (w *world) invariants() error {
 	var flying uint64
 	end := w.r.seq + w.r.filled
 	for _, m := range w.forth {
-		d, ok := m.(write)
+		x, ok := m.(Write)
 		if !ok {
 			continue
 		}
+		d := x.Data
 		if d.Seq != end {
 			return fmt.Errorf("data at %d follows %d", d.Seq, end)
 		}
@@ -310,7 +310,7 @@ func explore(sc scope, broken fault, most int) (states, reentries int, way []str
 		before int32
 		name   string
 	}
-	at := map[string]int32{start.key(): 0}
+	at := map[[16]byte]int32{start.key(): 0}
 	log := []seen{{-1, ""}}
 	queue := []*world{start}
 	trace := func(i int32, last string) (way []string) {

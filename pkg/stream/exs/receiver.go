@@ -175,10 +175,10 @@ func (r *Receiver) Withdrawn() error {
 	return nil
 }
 
-// Cancel completes the first receive with what it has got, if no data can be written to it any more. ok is false if there is
-// none.
+// Cancel completes the first receive with what it has got, if it is taken back and no data can be written to it any more, or
+// if the stream has ended before it. ok is false if there is none.
 func (r *Receiver) Cancel() (c Completion, ok bool) {
-	if len(r.receives) == 0 || r.open > 0 {
+	if len(r.receives) == 0 || r.open > 0 || r.back == 0 && !r.EOF() {
 		return c, false
 	}
 	c = Completion{ID: r.receives[0].id, Len: r.receives[0].fill}

@@ -61,6 +61,12 @@ func (s *Sender) Post(n uint64) {
 	s.unsent += n
 }
 
+// Grow adds n bytes to the send that was queued last, of which some must be unsent still.
+func (s *Sender) Grow(n uint64) {
+	s.sends[len(s.sends)-1] += n
+	s.unsent += n
+}
+
 // Close ends the stream after what is queued. Nothing may be posted after it.
 func (s *Sender) Close() { s.closed = true }
 
@@ -76,6 +82,21 @@ func (s *Sender) Fin() (seq uint64, ok bool) {
 // Withdraw takes the receiver's wish to have its receives back: no data goes to any that it has advertised so far. The answer,
 // which Receiver.Withdrawn takes, has to follow all Writes that Next has returned before.
 func (s *Sender) Withdraw() { s.adverts = nil }
+
+// Trim takes back the last n queued bytes that have not been sent, or all of them if they are fewer. It returns how many.
+func (s *Sender) Trim(n uint64) uint64 {
+	n = min(n, s.unsent)
+	s.unsent -= n
+	for left := n; left > 0; {
+		last := &s.sends[len(s.sends)-1]
+		k := min(left, *last)
+		if *last -= k; *last == 0 {
+			s.sends = s.sends[:len(s.sends)-1]
+		}
+		left -= k
+	}
+	return n
+}
 
 // Unsent returns how many queued bytes have not been sent.
 func (s *Sender) Unsent() uint64 { return s.unsent }
@@ -110,43 +131,53 @@ func (s *Sender) Ack(n uint64) error {
 	return nil
 }
 
-// Next returns the next Write, and the message that follows it. Direct data goes to byte to of the receive's memory, other data
-// to byte to of the ring, where it does not wrap around. last reports whether a queued send has been sent whole by it.
-// There is none (ok is false) until something is posted, or an advert or an acknowledgement arrives.
-func (s *Sender) Next() (d Data, to uint64, last, ok bool) {
+// Next returns the next Write, of one queued send. There is none (ok is false) until something is posted, or an advert
+// or an acknowledgement arrives.
+func (s *Sender) Next() (w Write, ok bool) {
 	if len(s.sends) == 0 {
-		return d, 0, false, false
+		return w, false
 	}
 	s.discard()
 	switch {
 	case len(s.adverts) > 0 && s.policy != Indirect:
-		a := &s.adverts[0]
-		s.phase = a.Phase
-		d = Data{Direct: true, Phase: a.Phase, Seq: s.seq, Len: min(s.sends[0], a.Len), ID: a.ID}
-		to = a.Off
-		a.Off, a.Len = a.Off+d.Len, a.Len-d.Len
-		if a.Len == 0 || !a.WaitAll { // any data consumes a receive that does not wait for all
-			s.adverts = s.adverts[1:]
-		}
+		w = s.direct(&s.adverts[0])
 	case s.credit > 0 && s.policy != Direct:
-		if s.phase%2 == 0 {
-			s.phase++
-		}
-		d = Data{Phase: s.phase, Seq: s.seq, Len: min(s.sends[0], s.credit, s.ring-s.at)}
-		to = s.at
-		s.credit -= d.Len
-		if s.at += d.Len; s.at == s.ring {
-			s.at = 0
-		}
+		w = s.indirect()
 	default:
-		return d, 0, false, false
+		return w, false
 	}
-	s.seq += d.Len
-	s.unsent -= d.Len
-	if s.sends[0] -= d.Len; s.sends[0] == 0 {
-		s.sends, last = s.sends[1:], true
+	n := w.Data.Len
+	s.seq += n
+	s.unsent -= n
+	if s.sends[0] -= n; s.sends[0] == 0 {
+		s.sends = s.sends[1:]
 	}
-	return d, to, last, true
+	return w, true
+}
+
+func (s *Sender) direct(a *Advert) Write {
+	s.phase = a.Phase
+	w := Write{
+		Data: Data{Direct: true, Phase: a.Phase, Seq: s.seq, Len: min(s.sends[0], a.Len), ID: a.ID},
+		To:   a.Off, Mem: a.Mem,
+	}
+	a.Off, a.Len = a.Off+w.Data.Len, a.Len-w.Data.Len
+	if a.Len == 0 || !a.WaitAll { // any data consumes a receive that does not wait for all
+		s.adverts = s.adverts[1:]
+	}
+	return w
+}
+
+func (s *Sender) indirect() Write {
+	if s.phase%2 == 0 {
+		s.phase++
+	}
+	w := Write{Data: Data{Phase: s.phase, Seq: s.seq, Len: min(s.sends[0], s.credit, s.ring-s.at)}, To: s.at}
+	s.credit -= w.Data.Len
+	if s.at += w.Data.Len; s.at == s.ring {
+		s.at = 0
+	}
+	return w
 }
 
 // discard drops the adverts at the head that can not be used any more.

@@ -64,10 +64,12 @@ func simulate(t *testing.T, l link, w load) (took time.Duration, direct float64)
 	}
 	pump = func() {
 		for wire <= now {
-			d, _, last, ok := s.Next()
+			queued := len(s.sends)
+			next, ok := s.Next()
 			if !ok {
 				return
 			}
+			d, last := next.Data, len(s.sends) < queued
 			wire = max(wire, now) + time.Duration(float64(d.Len)/l.rate*1e9)
 			arrives := wire + l.rtt/2
 			if d.Direct {
