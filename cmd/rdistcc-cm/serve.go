@@ -132,6 +132,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	}
 	defer func() { err = errors.Join(err, d.m.Close()) }()
 
+	farm := newFarmPages(dev, d.id.Key, d.hostAddrs, d.cfg.HTTP.Pprof, d.log.Logger)
 	defer d.closeWeb()
 	web := func() error {
 		if d.cfg.HTTP.Manager == "" {
@@ -140,6 +141,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 		web, err := telemetry.Serve(telemetry.ServerOptions{
 			Addr: d.cfg.HTTP.Manager, AnyPort: d.cfg.Origin("http.manager") == "default",
 			Registry: registry, Ready: d.m.Ready, Page: d.page, Status: func() any { return d.m.Status() }, Pprof: d.cfg.HTTP.Pprof, Log: d.log.Logger,
+			More: farm.handlers(),
 		})
 		if err == nil {
 			d.web.Store(web)
@@ -182,6 +184,15 @@ func (d *daemon) listen(path string, given *os.File) (l *socket.Listener, t *soc
 	}
 	l, err = socket.Listen(path, given)
 	return l, nil, err
+}
+
+// hostAddrs returns the addresses of all hosts that the manager knows.
+func (d *daemon) hostAddrs() []string {
+	var addrs []string
+	for _, h := range d.m.Status().Hosts {
+		addrs = append(addrs, h.Addr)
+	}
+	return addrs
 }
 
 // closeWeb ends the status page, if there is one.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ type daemon struct {
 	dev     iwarp.Device
 	w       *worker.Server
 	audit   *auditlog.Log // nil: no audit log is kept
+	streams *telemetry.Streams
+	readers atomic.Pointer[[]string] // http.readers
 	listen  []iwarp.Listener
 	quiet   func() // ends the announcements; nil: there are none
 }
@@ -194,6 +197,7 @@ func (d *daemon) work() (err error) {
 		base = workdir.DefaultBase(os.Getenv("TMPDIR"))
 	}
 	slot, prefault := slotSize(c)
+	d.readers.Store(&c.HTTP.Readers)
 	metrics := d.metrics
 	d.checkIdentity()
 	// The pages are only served after the start, but an address that is taken ends it now.
@@ -223,7 +227,7 @@ func (d *daemon) work() (err error) {
 		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
 		Store: storeOptions(c), NoStore: !c.Store.Use, Learn: true,
-		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version,
+		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version, Stream: d.stream,
 	})
 	if err == nil {
 		defer d.w.Close()
@@ -241,15 +245,16 @@ func (d *daemon) work() (err error) {
 		return err
 	}
 	registry := telemetry.NewRegistry()
+	shown := telemetry.ServerOptions{
+		Listener: pages, Registry: registry, Ready: d.w.Ready, Note: d.note, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
+	}
 	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats), telemetry.NewExpiryCollector("rdistccd", d.id.Expires),
 		telemetry.NewBuildCollector("rdistccd", build.Version, build.Revision, job.Version))
 	if err := metrics.Register(registry, d.w); err != nil {
 		return err
 	}
 	if pages != nil {
-		web, err := telemetry.Serve(telemetry.ServerOptions{
-			Listener: pages, Registry: registry, Ready: d.w.Ready, Note: d.note, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
-		})
+		web, err := telemetry.Serve(shown)
 		if err != nil {
 			return err
 		}
@@ -259,6 +264,8 @@ func (d *daemon) work() (err error) {
 			_ = web.Close(ctx) // a scrape that takes longer is cut off
 		}()
 	}
+	d.streams = telemetry.NewStreams(shown, d.log, "http.readers of this host does not name you, so that you may not read this")
+	defer d.streams.Close()
 	announcer, err := d.announce()
 	if err != nil {
 		return err
@@ -273,6 +280,19 @@ func (d *daemon) work() (err error) {
 	}
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
+}
+
+// stream serves the pages on a stream. A peer on this machine may read what it could read from the pages' own address.
+func (d *daemon) stream(c net.Conn, peer worker.StreamPeer) {
+	reader := telemetry.ReadMetrics
+	readers := *d.readers.Load()
+	switch {
+	case slices.Contains(readers, "*"), peer.Name != "" && slices.Contains(readers, peer.Name):
+		reader = telemetry.ReadAll
+	case peer.Local && d.cfg.HTTP.Daemon != "":
+		reader = telemetry.ReadPages
+	}
+	d.streams.Take(c, reader)
 }
 
 // note returns what /readyz adds to its answer.
@@ -409,6 +429,7 @@ func (d *daemon) reload() {
 	if err := d.id.Reload(); err != nil {
 		d.log.Error("reload: certificates and keys stay as they are", "err", err)
 	}
+	d.readers.Store(&c.HTTP.Readers)
 	d.w.Apply(settings(c, d.id.Mode()))
 	d.w.Look()
 	d.log.Info("settings are in force", "config", c.Path())

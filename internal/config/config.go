@@ -102,6 +102,9 @@ type HTTP struct {
 	Manager string `yaml:"manager"`
 	Daemon  string `yaml:"daemon"`
 	Pprof   bool   `yaml:"pprof"`
+	// Readers are names in certificates. They may read all of a daemon's pages and its log by the port of the jobs, which
+	// others may read metrics by. "*" is every client that may send jobs.
+	Readers []string `yaml:"readers"`
 }
 
 // Log says where the programs log to, and how much.

@@ -60,6 +60,7 @@ func (l *Log) Close() error { return l.out.close() }
 // programs may share a file.
 type logFile struct {
 	path string // empty = stderr
+	tail tail   // of what is written, for readers
 
 	mu sync.Mutex
 	f  *os.File  // guarded by mu
@@ -67,6 +68,7 @@ type logFile struct {
 }
 
 func (l *logFile) Write(p []byte) (int, error) {
+	l.tail.add(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(p)

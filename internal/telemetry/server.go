@@ -39,6 +39,8 @@ type ServerOptions struct {
 	Status   func() any    // the status as JSON, for programs
 	Pprof    bool          // serve /debug/pprof
 	Log      *slog.Logger
+	// More are further pages by their patterns (http.ServeMux). An Unhurried one may take as long as it wants.
+	More map[string]http.HandlerFunc
 	// WriteTime is how long a reader may take for one answer; 0 = 10 s. A profile has its own limit.
 	WriteTime time.Duration
 }
@@ -126,7 +128,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-func handler(o ServerOptions) http.Handler {
+func handler(o ServerOptions) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelError),
@@ -181,15 +183,18 @@ func handler(o ServerOptions) http.Handler {
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", unhurried(pprof.Profile))
+		mux.HandleFunc("/debug/pprof/profile", Unhurried(pprof.Profile))
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", unhurried(pprof.Trace))
+		mux.HandleFunc("/debug/pprof/trace", Unhurried(pprof.Trace))
+	}
+	for pattern, h := range o.More {
+		mux.HandleFunc(pattern, h)
 	}
 	return mux
 }
 
-// unhurried lets a handler take as long as its client requests.
-func unhurried(h http.HandlerFunc) http.HandlerFunc {
+// Unhurried lets a handler take as long as its client requests.
+func Unhurried(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it is a connection of this server
 		h(w, r)

@@ -53,9 +53,11 @@ func newConn(e *Endpoint, local, remote net.Addr) *Conn {
 	}
 	c.in.init(e)
 	c.out.init(e)
-	c.mu.Lock()
-	c.greet()
-	c.mu.Unlock()
+	if e.check == nil {
+		c.mu.Lock()
+		c.greet()
+		c.mu.Unlock()
+	}
 	go c.run()
 	return c
 }
@@ -103,7 +105,17 @@ func (c *Conn) completed(wc *iwarp.WC) error {
 		return nil
 	}
 	off := int(wc.ID) * maxMessage
-	m, err := parse(c.end.recv.buf[off : off+int(wc.ByteLen)])
+	b := c.end.recv.buf[off : off+int(wc.ByteLen)]
+	if check := c.end.check; check != nil {
+		c.end.check = nil
+		if err := check(b); err != nil {
+			return err
+		}
+		c.out.owed++
+		c.greet()
+		return c.end.repost(wc.ID)
+	}
+	m, err := parse(b)
 	if err != nil {
 		return err
 	}
@@ -122,12 +134,19 @@ func (c *Conn) heard(m *message) error {
 	if isClosed(c.greeted) == (m.kind == kindHello) {
 		return fmt.Errorf("%w: a message of kind %d out of turn", exs.ErrPeer, m.kind)
 	}
-	if c.out.credits += int(m.credits); c.out.credits > c.out.depth && m.kind != kindHello {
+	c.out.credits += int(m.credits)
+	if m.kind == kindHello {
+		if err := c.hello(&m.hello); err != nil {
+			return err
+		}
+	}
+	if c.out.credits > c.out.depth {
 		return fmt.Errorf("%w: it returns more receives than it has", exs.ErrPeer)
 	}
 	switch m.kind {
 	case kindHello:
-		return c.hello(&m.hello)
+		close(c.greeted)
+		return nil
 	case kindAdvert:
 		return c.out.sender.Advert(m.advert)
 	case kindAck:
@@ -153,7 +172,6 @@ func (c *Conn) hello(h *hello) error {
 	}
 	c.out.greeted(h, c.end.cfg.Policy)
 	c.in.eager = h.Policy == exs.Direct
-	close(c.greeted)
 	return nil
 }
 

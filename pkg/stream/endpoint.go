@@ -21,6 +21,9 @@ type Endpoint struct {
 	recv region // Depth receives of maxMessage bytes
 	ring region
 	send region // slots to copy to
+
+	first []byte             // goes before the greeting, if set
+	check func([]byte) error // judges what comes before the peer's, if set
 }
 
 // region is registered memory.
@@ -102,6 +105,14 @@ func (e *Endpoint) repost(i uint64) error {
 
 // QP returns the QP to connect.
 func (e *Endpoint) QP() iwarp.QP { return e.qp }
+
+// Introduce makes b, at most 64 bytes, the first message of this side, before anything of the stream: say a proof of who it is. The peer has
+// to Expect it.
+func (e *Endpoint) Introduce(b []byte) { e.first = b }
+
+// Expect makes check judge the peer's first message, which is no part of the stream. The connection ends with its error, and
+// nothing of this side is sent before it has returned nil.
+func (e *Endpoint) Expect(check func(first []byte) error) { e.check = check }
 
 // Close gives everything back. It must not be called after Start.
 func (e *Endpoint) Close() error {

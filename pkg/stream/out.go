@@ -68,19 +68,22 @@ func (o *outbound) init(e *Endpoint) {
 	}
 }
 
-// greeted takes the peer's hello, which has taken one of its receives to be answered with ours.
+// greeted takes the peer's hello. Our messages have taken receives of its already.
 func (o *outbound) greeted(h *hello, p exs.Policy) {
 	o.sender = exs.NewSender(h.Size, p)
 	if o.shut {
 		o.sender.Close()
 	}
 	o.ring, o.depth = h.Ring, int(h.Depth)
-	o.credits = o.depth - 1
+	o.credits += o.depth
 }
 
-// greet sends our hello, which needs no credit.
+// greet sends our hello, and what goes before it. They need no credit.
 func (c *Conn) greet() {
 	e := c.end
+	if e.first != nil {
+		c.send(e.first, flight{requests: 1})
+	}
 	h := hello{
 		Policy: e.cfg.Policy, Depth: uint16(e.cfg.Depth), Size: uint64(e.cfg.Ring),
 		Ring: exs.Memory{STag: uint32(e.ring.mr.STag()), TO: e.ring.mr.Base()},
@@ -160,15 +163,21 @@ func (c *Conn) post(m *message, seg *segment, w exs.Write) {
 			o.queue = o.queue[1:]
 		}
 	}
+	var b [maxMessage]byte
+	c.send(m.append(b[:0]), f)
+}
+
+// send sends the message b, with which f has left.
+func (c *Conn) send(b []byte, f flight) {
+	o := &c.out
 	o.flights = append(o.flights, f)
 	o.room -= f.requests
 	o.credits--
 	c.stats.Messages++
-	var b [maxMessage]byte
-	if err := c.end.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Solicited, Data: m.append(b[:0])}); err != nil {
+	if err := c.end.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Solicited, Data: b}); err != nil {
 		o.flights = o.flights[:len(o.flights)-1]
-		if seg != nil {
-			seg.flying -= f.n
+		if f.seg != nil {
+			f.seg.flying -= f.n
 		}
 		c.unsent(err)
 	}

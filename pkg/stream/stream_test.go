@@ -272,3 +272,62 @@ func TestTakenBack(t *testing.T) {
 	}
 	t.Logf("%d reads timed out; %+v", timeouts, b.Stats())
 }
+
+// TestIntroduction: what a side says before the stream is judged before the other side says anything.
+func TestIntroduction(t *testing.T) {
+	for name, c := range map[string]struct {
+		say string
+		ok  bool
+	}{"right": {"open sesame", true}, "wrong": {"open barley", false}, "nothing": {"", false}} {
+		t.Run(name, func(t *testing.T) {
+			iwarptest.CheckGoroutines(t)
+			da, db, addr := providers["memory"](t)
+			ea, err := NewEndpoint(da, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			eb, err := NewEndpoint(db, Config{Depth: 8})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.say != "" {
+				ea.Introduce([]byte(c.say))
+			}
+			refused := errors.New("no")
+			eb.Expect(func(b []byte) error {
+				if string(b) != "open sesame" {
+					return refused
+				}
+				return nil
+			})
+			info := iwarptest.Connect(t, &iwarptest.End{Dev: da, QP: ea.QP()}, &iwarptest.End{Dev: db, QP: eb.QP()}, addr, nil, nil)
+			accepted := make(chan error, 1)
+			var b *Conn
+			go func() {
+				var err error
+				b, err = eb.Start(iwarptest.Context(t), info.Remote, info.Local)
+				accepted <- err
+			}()
+			a, err := ea.Start(iwarptest.Context(t), info.Local, info.Remote)
+			berr := <-accepted
+			if !c.ok {
+				if err == nil || !errors.Is(berr, refused) {
+					t.Errorf("%v, %v", err, berr)
+				}
+				return
+			}
+			if err != nil || berr != nil {
+				t.Fatal(err, berr)
+			}
+			for range 100 { // as many messages as take all credits several times
+				if _, err := a.Write([]byte("x")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end(a, b)
+		})
+	}
+}

@@ -8,22 +8,20 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/streams"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // admit rejects a connection request, or starts to serve the connection.
 func (s *Server) admit(req iwarp.ConnRequest) {
+	if streams.Wanted(req.Info().PrivateData) {
+		s.admitStream(req)
+		return
+	}
 	remote := req.Info().Remote
 	g, claim, r := s.judge(req)
 	if r != nil {
-		s.o.Audit.Refused(tenantOf(req.Info()), remote.String(), r)
-		s.o.Metrics.refused(r.Cause)
-		if r.Cause != job.CauseDenied { // authFailed has logged it
-			s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)
-		}
-		if err := req.Reject(r.Append(nil)); err != nil {
-			s.o.Log.Debug("reject", "remote", remote.String(), "err", err)
-		}
+		s.reject(req, r)
 		return
 	}
 	s.mu.Lock()
@@ -47,14 +45,35 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	s.serving.Go(func() { c.serve(req) })
 }
 
+// reject refuses a connection request with r.
+func (s *Server) reject(req iwarp.ConnRequest, r *job.Rejection) {
+	remote := req.Info().Remote
+	s.o.Audit.Refused(tenantOf(req.Info()), remote.String(), r)
+	s.o.Metrics.refused(r.Cause)
+	if r.Cause != job.CauseDenied { // authFailed has logged it
+		s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)
+	}
+	if err := req.Reject(r.Append(nil)); err != nil {
+		s.o.Log.Debug("reject", "remote", remote.String(), "err", err)
+	}
+}
+
+// mayConnect returns why the peer may not connect at all, whatever it wants; nil: it may.
+func (s *Server) mayConnect(info *iwarp.ConnInfo) *job.Rejection {
+	if s.allowed(info.Remote) {
+		return nil
+	}
+	detail := fmt.Sprintf("%s is in no network of --allow", hostOf(info.Remote))
+	s.authFailed(info.Remote, authNetwork, detail)
+	return &job.Rejection{Cause: job.CauseDenied, Detail: detail}
+}
+
 // judge decides about a connection request. It returns why the request is rejected, or the peer's Greeting
 // and, if it has to prove itself, its claim.
 func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim, no *job.Rejection) {
 	info := req.Info()
-	if !s.allowed(info.Remote) {
-		detail := fmt.Sprintf("%s is in no network of --allow", hostOf(info.Remote))
-		s.authFailed(info.Remote, authNetwork, detail)
-		return g, nil, &job.Rejection{Cause: job.CauseDenied, Detail: detail}
+	if no = s.mayConnect(&info); no != nil {
+		return g, nil, no
 	}
 	g, err := job.ParseGreeting(info.PrivateData)
 	if err != nil {
@@ -63,7 +82,7 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	if g.Version != job.Version {
 		return g, nil, &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon speaks version %d, not %d", job.Version, g.Version)}
 	}
-	if claim, no = s.credentials(&info, &g); no != nil {
+	if claim, no = s.credentials(&info, len(g.Auth) > 0); no != nil {
 		return g, nil, no
 	}
 	s.mu.Lock()

@@ -33,13 +33,13 @@ func (s *Server) authFailed(remote net.Addr, cause, detail string) {
 	s.o.Log.Warn("peer turned away", "remote", remote.String(), "cause", cause, "detail", detail)
 }
 
-// credentials judges the claim in a Greeting. It returns the claim, or nil if neither side has a key, or why
+// credentials judges the claim in a greeting; offered reports whether there is one. It returns the claim, or nil if neither side has a key, or why
 // the peer is rejected. A side that has a key never accepts a connection without a proof.
-func (s *Server) credentials(info *iwarp.ConnInfo, g *job.Greeting) (*psk.Claim, *job.Rejection) {
+func (s *Server) credentials(info *iwarp.ConnInfo, offered bool) (*psk.Claim, *job.Rejection) {
 	k := s.key()
 	var cause, detail string
 	switch {
-	case k == nil && len(g.Auth) == 0:
+	case k == nil && !offered:
 		return nil, nil
 	case k == nil:
 		cause, detail = authNone, "this daemon has no pre-shared key: give it --psk-file, or leave it out here"

@@ -40,6 +40,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_audit_lost_total", Help: "Lines of the audit log that could not be written."},
 			func() float64 { return float64(s.o.Audit.Lost()) }),
 		gauge("rdistccd_tenants", "Tenants of the connected managers: names in certificates, or addresses.", func(st Status) float64 { return float64(st.Tenants) }),
+		gauge("rdistccd_streams", "Open streams, by which peers read metrics, profiles or the log.", func(st Status) float64 { return float64(st.Streams) }),
 		gauge("rdistccd_large_bytes", "Memory of sources and results too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
 		gauge("rdistccd_credits", "Credits that managers hold unspent.", func(st Status) float64 {
 			n := 0

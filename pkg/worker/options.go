@@ -33,20 +33,23 @@ type Options struct {
 	// AuthPassed, if not nil, is called for each peer that has proven that it has the key. It must not call
 	// the server.
 	AuthPassed func(remote net.Addr)
-	ProveTime  time.Duration // from our Reply to the client's proof; 0 = 10 s
-	Jobs       int           // compiles at a time
-	Clients    int           // connections at a time
-	Slot       int64         // bytes of a slot: for body and text, then for the result
-	Prefault   int64         // bytes of each slot that stay allocated
-	Source     int64         // largest source, in bytes, that is fetched because it is too big for a slot
-	Result     int64         // largest result, in bytes, that is offered because it is too big for slot or sink
-	Large      int64         // bytes that those may take together
-	WorkBase   string        // directory for the work area
-	Compilers  string        // file that remembers the compilers across restarts; empty: no file
-	Answer     time.Duration // how long a compiler may take for one question about itself; 0 = 5 s
-	Heartbeat  time.Duration
-	Silence    time.Duration // time without a sign of life after which a client counts as lost
-	Grace      time.Duration // how long Drain waits for credits to be returned or spent
+	// Stream, if not nil, is given each stream that a peer opens, which it has to close. It must not block. nil:
+	// streams are rejected.
+	Stream    func(c net.Conn, peer StreamPeer)
+	ProveTime time.Duration // from our Reply to the client's proof; 0 = 10 s
+	Jobs      int           // compiles at a time
+	Clients   int           // connections at a time
+	Slot      int64         // bytes of a slot: for body and text, then for the result
+	Prefault  int64         // bytes of each slot that stay allocated
+	Source    int64         // largest source, in bytes, that is fetched because it is too big for a slot
+	Result    int64         // largest result, in bytes, that is offered because it is too big for slot or sink
+	Large     int64         // bytes that those may take together
+	WorkBase  string        // directory for the work area
+	Compilers string        // file that remembers the compilers across restarts; empty: no file
+	Answer    time.Duration // how long a compiler may take for one question about itself; 0 = 5 s
+	Heartbeat time.Duration
+	Silence   time.Duration // time without a sign of life after which a client counts as lost
+	Grace     time.Duration // how long Drain waits for credits to be returned or spent
 	// WindowTime is how long a client may leave a result unread, or our Read of its source unanswered. 0 =
 	// job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration

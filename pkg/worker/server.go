@@ -55,6 +55,7 @@ type Server struct {
 	mu        sync.Mutex
 	conns     map[*conn]bool
 	lastConn  uint64
+	streams   streamCount
 	offenders lend.Offenders
 	lend      *lend.Ledger // decides how credits, cores and memory are divided
 	wake      *sync.Cond   // runners wait here for something to do, or for closing

@@ -21,6 +21,7 @@ type Status struct {
 	// Identifying says that some compilers have not been asked since the start.
 	Identifying bool           `json:"identifying"`
 	Tenants     int            `json:"tenants"` // number of tenants that the clients work for
+	Streams     int            `json:"streams"` // open streams: who reads metrics, profiles or the log by the port of the jobs
 	Clients     []ClientStatus `json:"clients"`
 	Jobs        []JobStatus    `json:"underway"` // the oldest first
 }
@@ -62,7 +63,7 @@ func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Status{Load: s.loadLocked(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()},
-		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants()}
+		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants(), Streams: s.streams.all}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()
 	}
