@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
-	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/job", "internal/reason", "internal/release", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
+	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/streams", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
 	"cmd/rdistcc-perf": {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
 	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
@@ -60,7 +60,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
-	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit"},
 	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
 	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
@@ -77,7 +77,7 @@ var edges = map[string][]string{
 	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile"},
-	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/textfile", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
@@ -104,6 +104,7 @@ var edges = map[string][]string{
 	"internal/shm":                 {},
 	"internal/sources":             {"internal/unit"},
 	"internal/stamp":               {},
+	"internal/streams":             {"internal/identity", "internal/identity/psk", "internal/job", "internal/wire", "pkg/iwarp", "pkg/stream"},
 	"internal/store":               {}, // contents by their sums, whoever names them
 	"internal/telemetry":           {"pkg/iwarp"},
 	"internal/textfile":            {},
@@ -134,6 +135,7 @@ var edges = map[string][]string{
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only
 	"internal/test/suite/network":          {}, // tests only
+	"internal/test/suite/pages":            {"internal/test/kit/farm", "internal/test/kit/farmtest"},
 	"internal/test/suite/wireattacks":      {}, // tests only
 	"interop":                              {}, // tests only
 }

@@ -37,7 +37,7 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
 
 // subcommands lists the first words that are not taken for a compiler's name. A compiler
 // with such a name can still be run by its path.
-var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "config", "reload", "stop",
+var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "config", "reload", "stop",
 	"install-links", "certs", "completion", "help", "--show-hosts", "-j"}
 
 func isControl(word string) bool {
