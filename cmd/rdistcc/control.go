@@ -16,6 +16,7 @@ commands:
   hosts         the hosts that a compile would use now
   drain HOST    send no new jobs to a host; undrain HOST undoes that
   doctor [HOST] check this machine and the hosts, and tell what to fix
+  logs HOST     the log of a host's daemon; with -f it is followed
   config        the effective settings; config --origins: where each comes from
   reload        make the connection manager read its settings again
   stop          stop the connection manager
