@@ -34,8 +34,12 @@ var edges = map[string][]string{
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/mpa":       {},
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
-	"pkg/stream":          {"pkg/iwarp", "pkg/stream/exs"},
-	"pkg/stream/exs":      {},
+
+	// streams over verbs
+	"pkg/stream":               {"pkg/iwarp", "pkg/stream/exs"},
+	"pkg/stream/exs":           {},
+	"pkg/stream/rsocket":       {"pkg/iwarp", "pkg/stream/rsocket/proto"},
+	"pkg/stream/rsocket/proto": {},
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason", "internal/unit"},
@@ -143,7 +147,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is
