@@ -9,8 +9,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/stream/rsocket/proto"
 )
 
-// backlog is how many connections are in start-up or wait for Accept. Each has its buffers.
-const backlog = 16
+// backlog is how many connections are in start-up or wait for Accept. Each has its buffers, 260 KiB
+// with the defaults.
+const backlog = 64
 
 // Listener accepts connections of rsockets.
 type Listener struct {
