@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -488,4 +489,20 @@ func TestPreloadNetcat(t *testing.T) {
 		}
 		r.ourClient(t, g, preload+"nc.traditional -n -l -q 60 -p %d"+same)
 	})
+}
+
+// TestRsocketIbverbs runs the tests of package rsocket on the provider ibverbs, siw with siw.
+func TestRsocketIbverbs(t *testing.T) {
+	g := Boot(t)
+	needRDMA(t)
+	note := row(t, "siw through libibverbs", "pkg/stream/rsocket is a net.Conn")
+	bin := filepath.Join(t.TempDir(), "rsocket.test")
+	build(t, "test", "-c", "-tags", "ibverbs", "-o", bin, "./pkg/stream/rsocket")
+	path := g.Put(t, bin)
+	out, status := g.Exec(t, "cd /tmp && RDISTCC_IBVERBS="+guestAddr+","+guestDevice+" "+path+" -test.v -test.timeout 280s -test.run '/ibverbs'", 5*time.Minute)
+	passed := strings.Count(out, "--- PASS: ")
+	*note = fmt.Sprintf("%d cases", passed)
+	if status != 0 || passed < 2*11 {
+		t.Errorf("exit status %d, %d cases\n%s", status, passed, tail(out, 60))
+	}
 }

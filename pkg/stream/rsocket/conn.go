@@ -33,6 +33,10 @@ type Conn struct {
 	// Requests in the SQ whose completion was not polled: data, and grants and keepalives.
 	data, control int
 
+	// open says that data and grants may be sent: a responder waits for the initiator's first message
+	// (RFC 5044 §7.1.2). siw does not see to that, and its initiator fails if anything comes right
+	// behind the Reply. Every initiator begins with a grant.
+	open      bool
 	closed    bool  // by Close
 	over      bool  // the QP has ended: err says why
 	err       error // why the stream broke; nil after a good end
@@ -76,9 +80,9 @@ func (s *side) set(t time.Time) {
 }
 
 // newConn starts a connection on e, whose QP is in state RTS.
-func newConn(e *endpoint, o *Options, peer *proto.ConnData, local, remote net.Addr) *Conn {
+func newConn(e *endpoint, o *Options, peer *proto.ConnData, info *iwarp.ConnInfo, initiator bool) *Conn {
 	c := &Conn{
-		endpoint: e, o: *o, peer: *peer, local: local, remote: remote,
+		endpoint: e, o: *o, peer: *peer, local: info.Local, remote: info.Remote, open: initiator,
 		closing: make(chan struct{}), ended: make(chan struct{}),
 		rd: side{wake: make(chan struct{}, 1)}, wr: side{wake: make(chan struct{}, 1)},
 		in: proto.NewReceiver(&e.own, peer), out: proto.NewSender(&e.own, peer, e.table),
@@ -125,7 +129,7 @@ func dial(ctx context.Context, dev iwarp.Device, addr string, opts *Options) (*C
 		e.release()
 		return nil, err
 	}
-	return newConn(e, &o, &peer, info.Local, info.Remote), nil
+	return newConn(e, &o, &peer, info, true), nil
 }
 
 const network = "rsocket"

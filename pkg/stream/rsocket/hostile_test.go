@@ -82,7 +82,7 @@ func TestHostilePeer(t *testing.T) {
 				h.data(1)
 			}
 		}, "data message 5 without a credit"},
-		"too much data":     {func(h *hostile) { h.data(129) }, "129 bytes of data, with room for 128"},
+		"too much data":     {func(h *hostile) { h.data(129) }, "129 bytes of data, with room for"},
 		"no data":           {func(h *hostile) { h.data(0) }, "0 bytes of data"},
 		"data after end":    {func(h *hostile) { h.say(proto.OpControl, proto.Shutdown); h.data(1) }, "data after the end"},
 		"reserved type":     {func(h *hostile) { h.say(5, 0) }, "reserved type 5"},
@@ -143,6 +143,46 @@ func TestHostilePeer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A responder is silent until the initiator has sent something: siw's initiator takes what comes
+// right behind the Reply for a broken one.
+func TestResponderWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := iwarptest.NewNetwork()
+		l, err := Listen(t.Context(), iwarptest.Open(t, n.Config()), "127.0.0.1:0", &Options{KeepAlive: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		h := newHostile(t, iwarptest.Open(t, n.Config()))
+		if err := h.dial(l.Addr().String(), h.own.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.Write([]byte("hello"))
+			written <- err
+		}()
+		time.Sleep(5 * time.Second)
+		if s := h.QP.Stats(); s.SendsReceived+s.WritesReceived != 0 || len(written) != 0 {
+			t.Errorf("it has sent: %+v", s)
+		}
+		h.say(proto.OpControl, proto.KeepAlive)
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if s := h.QP.Stats(); s.SendsReceived != 2 { // a grant, and data
+			t.Errorf("after the first message it has sent: %+v", s)
+		}
+		h.QP.Abort()
+		c.Close()
+	})
 }
 
 // Messages that mean nothing to us disturb nothing: keepalives that are sent, and what comes after a

@@ -50,7 +50,7 @@ func (c *Conn) mapLocked(buf []byte, offset int64) (place int, mr iwarp.MR, err 
 	if int64(len(buf)) > 1<<32-1 || offset < 0 {
 		return 0, nil, fmt.Errorf("%w: map of %d bytes at %d", iwarp.ErrInvalid, len(buf), offset)
 	}
-	if c.data == maxData || !c.out.MayNotify() {
+	if c.data == maxData || !c.open || !c.out.MayNotify() {
 		return 0, nil, nil
 	}
 	mr, err = c.pd.RegMR(buf, iwarp.LocalWrite|iwarp.RemoteWrite, nil)

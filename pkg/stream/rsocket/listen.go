@@ -113,5 +113,5 @@ func (s *Listener) start(r iwarp.ConnRequest) (*Conn, error) {
 		e.release()
 		return nil, err
 	}
-	return newConn(e, &s.o, &peer, info.Local, info.Remote), nil
+	return newConn(e, &s.o, &peer, &info, false), nil
 }

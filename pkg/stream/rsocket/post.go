@@ -67,7 +67,7 @@ func (c *Conn) writeLocked(p []byte) (n int, err error) {
 		if err := c.mayWriteLocked(); err != nil {
 			return n, err
 		}
-		if n == len(p) || c.data == maxData {
+		if n == len(p) || c.data == maxData || !c.open {
 			return n, nil
 		}
 		to := c.out.Next(min(len(p)-n, maxTransfer, c.ring.room()))
@@ -86,7 +86,7 @@ func (c *Conn) writeLocked(p []byte) (n int, err error) {
 
 // grantLocked grants the peer what is due.
 func (c *Conn) grantLocked() {
-	for c.in.Due() && c.control < maxControl && !c.left && !c.gone && !c.over && !c.finished {
+	for c.in.Due() && c.control < maxControl && c.open && !c.left && !c.gone && !c.over && !c.finished {
 		g := c.in.Grant()
 		c.control++
 		if g.Publish {
@@ -122,7 +122,7 @@ func (c *Conn) sendKeepAlive() {
 	if c.closed || c.over || c.left {
 		return
 	}
-	if c.control < maxControl {
+	if c.control < maxControl && c.open {
 		c.control++
 		c.postLocked(&iwarp.SendWR{ID: idControl, Op: iwarp.OpWrite, STag: iwarp.STag(c.peer.Table.Key), TO: c.peer.Table.Addr})
 	}

@@ -64,6 +64,7 @@ func (c *Conn) processed(wcs []iwarp.WC) (flushed bool) {
 
 // receivedLocked processes a message and posts its receive again.
 func (c *Conn) receivedLocked(wc *iwarp.WC) {
+	c.open = true
 	if c.err != nil {
 		return
 	}
