@@ -93,6 +93,9 @@ func TestNettest(t *testing.T) {
 	onAll(t, func(t *testing.T, d devices) {
 		for name, o := range map[string]*Options{"defaults": nil, "small": {RecvBuffer: 1 << 10, SendBuffer: 700, Credits: 5}} {
 			t.Run(name, func(t *testing.T) {
+				if testing.Short() && name != "defaults" {
+					t.Skip("long")
+				}
 				nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 					da, db, addr := d(t)
 					a, b := connect(t, da, db, addr, o, nil)
@@ -138,6 +141,9 @@ func TestBothDirections(t *testing.T) {
 				}
 				if o != nil && o.RecvBuffer == 4 {
 					total = 4 << 10
+				}
+				if testing.Short() {
+					total /= 8
 				}
 				var wg sync.WaitGroup
 				for i, x := range [][2]*Conn{{a, b}, {b, a}} {
