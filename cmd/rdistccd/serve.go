@@ -218,7 +218,7 @@ func (d *daemon) work() (err error) {
 	// well: connections are answered a moment after listen(2).
 	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	d.w, err = worker.New(starting, worker.Options{
-		Device: d.dev, Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
+		Device: d.dev, Wait: c.Waiting(), Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Grace: drainGrace, Tree: treeMode[c.Daemon.Tree],
@@ -447,6 +447,7 @@ func fixed(a, b *config.Config) []string {
 		{"discovery.mdns", a.Discovery.MDNS == b.Discovery.MDNS},
 		{"discovery.interfaces", slices.Equal(a.Discovery.Interfaces, b.Discovery.Interfaces)},
 		{"daemon.provider", a.Daemon.Provider == b.Daemon.Provider},
+		{"wait", a.Wait == b.Wait},
 		{"daemon.jobs", a.Daemon.Jobs == b.Daemon.Jobs},
 		{"daemon.user", a.Daemon.User == b.Daemon.User},
 		{"daemon.work-dir", a.Daemon.WorkDir == b.Daemon.WorkDir},

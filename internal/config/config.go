@@ -9,6 +9,8 @@ package config
 
 import (
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Config holds every setting. Its zero value is not usable: see Default and Load.
@@ -20,6 +22,7 @@ type Config struct {
 	Diagnostics string     `yaml:"diagnostics"` // exact or fast: see deploy/config.yaml
 	Auth        Auth       `yaml:"auth"`
 	Sandbox     string     `yaml:"sandbox"` // of compiles on a daemon: auto, strict, off
+	Wait        string     `yaml:"wait"`    // how connections wait for completions, as iwarp.ParseWaiting takes it
 	Limits      Limits     `yaml:"limits"`
 	Toolchains  Toolchains `yaml:"toolchains"`
 	HTTP        HTTP       `yaml:"http"`
@@ -180,6 +183,7 @@ func Default() *Config {
 		Discovery:   Discovery{Interval: 5 * time.Second, Timeout: 2 * time.Second},
 		Diagnostics: "exact",
 		Sandbox:     "auto",
+		Wait:        iwarp.Waiting{}.String(),
 		Limits: Limits{
 			IOTimeout:      5 * time.Minute,
 			ConnectTimeout: 4 * time.Second,
@@ -216,6 +220,12 @@ func Default() *Config {
 			CompileUsers: 61184,
 		},
 	}
+}
+
+// Waiting returns Wait for the verbs.
+func (c *Config) Waiting() iwarp.Waiting {
+	w, _ := iwarp.ParseWaiting(c.Wait) // checked by Load
+	return w
 }
 
 // Path returns the name of the file that was read, or "".

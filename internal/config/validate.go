@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Validate checks each value, and values against each other. Its errors name the key and what set it.
@@ -29,6 +30,7 @@ func (c *Config) Validate() error {
 		{"fallback.attempts", between(c.Fallback.Attempts, 1, 16)},
 		{"fallback.patience", within(c.Fallback.Patience, time.Millisecond, time.Hour)},
 		{"diagnostics", oneOf(c.Diagnostics, "exact", "fast")},
+		{"wait", waiting(c.Wait)},
 		{"limits.io-timeout", within(c.Limits.IOTimeout, time.Second, 24*time.Hour)},
 		{"limits.connect-timeout", within(c.Limits.ConnectTimeout, 10*time.Millisecond, time.Minute)},
 		{"limits.heartbeat", within(c.Limits.Heartbeat, 10*time.Millisecond, time.Hour)},
@@ -178,6 +180,11 @@ func (c *Config) checkHosts() error {
 		return bad(c.Origin("hosts"), err)
 	}
 	return nil
+}
+
+func waiting(s string) error {
+	_, err := iwarp.ParseWaiting(s)
+	return err
 }
 
 func provider(p string) error {

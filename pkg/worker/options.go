@@ -19,6 +19,7 @@ const localTenant = "local"
 // Options configure a Server.
 type Options struct {
 	Device  iwarp.Device
+	Wait    iwarp.Waiting // how connections wait for messages
 	Log     *slog.Logger
 	Audit   *auditlog.Log // nil: no audit log
 	Metrics *Metrics      // nil: not counted

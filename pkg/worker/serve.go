@@ -57,6 +57,9 @@ func (c *conn) open() (err error) {
 	if c.cq, err = d.CreateCQ(recvs + sends); err != nil {
 		return err
 	}
+	if err := c.cq.SetWaiting(c.s.o.Wait); err != nil {
+		return err
+	}
 	qp, err := c.pd.CreateQP(iwarp.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: sends, MaxRecv: recvs})
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ import (
 // required.
 type Config struct {
 	Device iwarp.Device
+	Wait   iwarp.Waiting // how links wait for messages
 	PD     iwarp.PD
 	Log    *slog.Logger
 	Name   string          // of this build host, for the daemons' logs
