@@ -13,7 +13,7 @@ import (
 var spinners atomic.Int32
 
 const (
-	check  = 16                   // turns between two looks at the clock and the context
+	check  = 8                    // turns between two looks at the clock and the context
 	yield  = 4096                 // turns after which other goroutines of this processor get a chance
 	atOnce = 10 * time.Nanosecond // least duration of a turn
 )
@@ -31,6 +31,7 @@ type Wait struct {
 	left  int // turns at most: a clock may stand still, as it does in tests
 	turns int
 	in    bool
+	alone bool
 	spent bool
 }
 
@@ -55,7 +56,7 @@ func (w *Wait) Begin(limit time.Duration, alone bool) {
 		w.end = time.Now().Add(limit)
 		w.left = int(limit / atOnce)
 	}
-	w.in = true
+	w.in, w.alone = true, alone
 }
 
 // More reports whether to look again. It returns false once the time is over or ctx has ended, and from then
@@ -64,9 +65,14 @@ func (w *Wait) More(ctx context.Context) bool {
 	if !w.in || w.spent {
 		return false
 	}
-	w.turns++
+	if w.turns++; w.alone {
+		letOthersRun() // such a turn is long: a system call
+	}
 	if w.turns%check != 0 {
 		return true
+	}
+	if !w.alone {
+		letOthersRun()
 	}
 	if w.left -= check; w.left <= 0 || ctx.Err() != nil || !time.Now().Before(w.end) {
 		w.spent = true
