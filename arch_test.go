@@ -34,6 +34,7 @@ var edges = map[string][]string{
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/mpa":       {},
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
+	"pkg/iwarp/regcache":  {"pkg/iwarp"},
 	"pkg/stream":          {"pkg/iwarp", "pkg/stream/exs"},
 	"pkg/stream/exs":      {},
 
