@@ -29,6 +29,7 @@ var edges = map[string][]string{
 	// the stack: verbs over sockets, and other providers of them
 	"pkg/iwarp":           {"internal/spin", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/ddp":       {},
+	"pkg/iwarp/grant":     {"pkg/iwarp"},
 	"pkg/iwarp/ibverbs":   {"internal/spin", "pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
 	"pkg/iwarp/inproc":    {"internal/spin", "pkg/iwarp"},
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},

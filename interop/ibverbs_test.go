@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,9 @@ func TestIbverbsSuite(t *testing.T) {
 	out, status := g.Exec(t, "cd /tmp && RDISTCC_IBVERBS="+guestAddr+","+guestDevice+" "+path+" -test.v -test.timeout 280s", 5*time.Minute)
 	passed, skipped := strings.Count(out, "\n    --- PASS: TestSuite/"), strings.Count(out, "\n    --- SKIP: TestSuite/")
 	*note = fmt.Sprintf("%d cases, %d more beyond the device", passed, skipped)
+	for _, m := range regexp.MustCompile(`price: .*`).FindAllString(out, -1) {
+		t.Log(m)
+	}
 	if status != 0 || passed == 0 {
 		var bad []string
 		for line := range strings.Lines(out) {

@@ -70,6 +70,7 @@ type DeviceAttr struct {
 	ReadRight bool // a peer's Read needs RemoteRead; elsewhere any STag of the PD will do
 	EndReason bool // QP.Err distinguishes Terminates and resets from a graceful end
 	Guard     bool // MROptions.Guard is honoured; elsewhere memory must not change while a peer may read it
+	PinsMR    bool // RegMR pins pages: it takes longer the larger the region is
 	ReadStats bool // QPStats counts the peer's Reads as they arrive; elsewhere they go unseen
 }
 
