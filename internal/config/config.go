@@ -173,6 +173,8 @@ type Daemon struct {
 	// CompileUsers is the first of the user IDs that confined compiles run as, one for each compile at a time, if the
 	// daemon stays root; 0 = its own user.
 	CompileUsers int `yaml:"compile-users"`
+	// SlotAccess says how clients get access to slots: auto, anew (for each job), kept (while they are connected).
+	SlotAccess string `yaml:"slot-access"`
 }
 
 // Default returns the settings without any file or flag.
@@ -218,6 +220,7 @@ func Default() *Config {
 			Tree:       "auto",
 			// From the range that systemd gives to services while they run.
 			CompileUsers: 61184,
+			SlotAccess:   "auto",
 		},
 	}
 }

@@ -80,6 +80,7 @@ func (c *Config) Validate() error {
 		{"auth.tls.ca", allOrNone(&c.Auth.TLS, c.Auth.TLS.CA)},
 		{"daemon.listen", listen(c.Daemon.Listen)},
 		{"daemon.provider", provider(c.Daemon.Provider)},
+		{"daemon.slot-access", oneOf(c.Daemon.SlotAccess, "auto", "anew", "kept")},
 		{"daemon.jobs", between(c.Daemon.Jobs, 0, 10000)},
 		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
 		{"daemon.allow", networks(c.Daemon.Allow)},

@@ -271,7 +271,7 @@ func (l *Link) Use() {
 func (l *Link) Return(c job.Credit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sendLocked(&job.Return{Credit: c.ID}, c.Slot.STag)
+	l.sendLocked(&job.Return{Credit: c.ID}, l.ends(&c))
 }
 
 // demand is what a link's daemon has been told of the jobs for it, and what it will be told next.
