@@ -224,20 +224,20 @@ func (c *conn) waitEndsWithCQ() {
 // waitManyQPs: several goroutines wait on the one queue of several connections, and each completion wakes
 // one of them.
 func (c *conn) waitManyQPs() {
-	const qps, waiters, n = 4, 3, 50
+	const qps, waiters, n = 3, 3, 40
 	for _, w := range waitings {
-		cq, err := c.db.CreateCQ(qps * 4 * n)
+		cq, err := c.db.CreateCQ(qps * (n + 4))
 		if err != nil {
 			c.Fatal(err)
 		}
 		c.wait(w, cq)
 		var ends []*End
 		for range qps {
-			a, b := NewEnd(c, c.da, iwarp.QPInitAttr{MaxSend: 2 * n}), NewEnd(c, c.db, iwarp.QPInitAttr{})
-			if err := b.QP.Destroy(); err != nil {
+			a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), &End{Dev: c.db, CQ: cq}
+			if b.PD, err = c.db.AllocPD(); err != nil {
 				c.Fatal(err)
 			}
-			if b.QP, err = b.PD.CreateQP(iwarp.QPInitAttr{SendCQ: cq, RecvCQ: cq, MaxRecv: 2 * n, MaxSend: n}); err != nil {
+			if b.QP, err = b.PD.CreateQP(iwarp.QPInitAttr{SendCQ: cq, RecvCQ: cq, MaxRecv: n, MaxSend: 4}); err != nil {
 				c.Fatal(err)
 			}
 			mr := b.Reg(c, make([]byte, 8), iwarp.LocalWrite, nil)

@@ -69,8 +69,8 @@ type Cache struct {
 	o  Options
 
 	mu       sync.Mutex
-	table    table      // regions that a Get may find, by address
-	idle     *list.List // of *entry without users, the longest unused first
+	table    table               // regions that a Get may find, by address
+	idle     *list.List          // of *entry without users, the longest unused first
 	leaving  map[*entry]struct{} // regions outside the table that are still registered
 	mappings map[*Mapping]struct{}
 	stats    Stats
