@@ -162,7 +162,7 @@ func (c *Cache) get(buf []byte, a iwarp.Access) (*Ref, error) {
 		var over []*entry
 		e, over = c.addLocked(buf, a)
 		c.mu.Unlock()
-		c.end(over)
+		_ = c.end(over) // Invalidate and Close say so if it matters
 		c.register(e)
 	}
 	r := &Ref{c: c, e: e, lo: lo, n: len(buf)}
@@ -274,9 +274,11 @@ func (c *Cache) end(over []*entry) (err error) {
 		if e.mr != nil {
 			e.goneAs = e.mr.Dereg()
 		}
-		c.mu.Lock()
-		delete(c.leaving, e)
-		c.mu.Unlock()
+		if e.goneAs == nil { // otherwise the memory is still registered: no Invalidate may call it free
+			c.mu.Lock()
+			delete(c.leaving, e)
+			c.mu.Unlock()
+		}
 		close(e.gone)
 		if err == nil {
 			err = e.goneAs
@@ -338,7 +340,7 @@ func (c *Cache) Close() error {
 	c.closed = true
 	var waits, over []*entry
 	for e := range c.leaving {
-		if e.users == 0 { // another goroutine is ending it
+		if e.users == 0 { // another goroutine is ending it, or it could not be ended
 			waits = append(waits, e)
 		}
 	}

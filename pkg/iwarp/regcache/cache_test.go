@@ -23,6 +23,7 @@ type fakePD struct {
 	live map[*fakeMR]bool
 	made int
 	fail error
+	keep error         // of Dereg
 	gate chan struct{} // RegMR waits for it, if it is not nil
 }
 
@@ -53,6 +54,9 @@ func (m *fakeMR) Dereg() error {
 	defer m.pd.mu.Unlock()
 	if !m.pd.live[m] {
 		return errors.New("deregistered twice")
+	}
+	if m.pd.keep != nil {
+		return m.pd.keep
 	}
 	delete(m.pd.live, m)
 	return nil
@@ -222,6 +226,44 @@ func TestFailures(t *testing.T) {
 	}
 	if _, err := regcache.New(p, regcache.Options{MaxBytes: -1}); !errors.Is(err, iwarp.ErrInvalid) {
 		t.Error(err)
+	}
+}
+
+// TestMemoryThatStaysRegistered: a region that the device does not give up keeps its memory from being
+// unmapped, however it left the cache.
+func TestMemoryThatStaysRegistered(t *testing.T) {
+	c, p := open(t, regcache.Options{MaxEntries: 1})
+	m, err := c.Map(make([]byte, 4096), func([]byte) error {
+		t.Error("unmapped while it was registered")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.keep = errors.New("busy")
+	for from := range 2 { // the second one evicts the first
+		r, err := m.Get(from*100, 100, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, r)
+	}
+	if c.Stats().Evictions != 1 {
+		t.Errorf("%+v", c.Stats())
+	}
+	if err := c.Invalidate(t.Context(), m.Bytes()[:10]); !errors.Is(err, p.keep) {
+		t.Errorf("Invalidate: %v", err)
+	}
+	if err := c.Invalidate(t.Context(), m.Bytes()[1000:]); err != nil {
+		t.Errorf("Invalidate of other memory: %v", err)
+	}
+	for range 2 {
+		if err := m.Close(t.Context()); !errors.Is(err, p.keep) {
+			t.Errorf("Close of the mapping: %v", err)
+		}
+	}
+	if err := c.Close(); !errors.Is(err, p.keep) {
+		t.Errorf("Close: %v", err)
 	}
 }
 
