@@ -27,13 +27,15 @@ var edges = map[string][]string{
 	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
 	// the stack: verbs over sockets, and other providers of them
-	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+	"pkg/iwarp":           {"internal/spin", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/ddp":       {},
-	"pkg/iwarp/ibverbs":   {"pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
-	"pkg/iwarp/inproc":    {"pkg/iwarp"},
+	"pkg/iwarp/grant":     {"pkg/iwarp"},
+	"pkg/iwarp/ibverbs":   {"internal/spin", "pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
+	"pkg/iwarp/inproc":    {"internal/spin", "pkg/iwarp"},
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/mpa":       {},
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
+	"pkg/iwarp/regcache":  {"pkg/iwarp"},
 
 	// streams over verbs
 	"pkg/stream":               {"pkg/iwarp", "pkg/stream/exs"},
@@ -80,7 +82,7 @@ var edges = map[string][]string{
 	// parts of the programs that nobody outside imports
 	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
-	"internal/config":              {"internal/hostlist", "internal/textfile"},
+	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
 	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
@@ -107,6 +109,7 @@ var edges = map[string][]string{
 	"internal/sandbox/sandboxtest": {},
 	"internal/shm":                 {},
 	"internal/sources":             {"internal/unit"},
+	"internal/spin":                {}, // what the providers of verbs share
 	"internal/stamp":               {},
 	"internal/streams":             {"internal/identity", "internal/identity/psk", "internal/job", "internal/wire", "pkg/iwarp", "pkg/stream"},
 	"internal/store":               {}, // contents by their sums, whoever names them

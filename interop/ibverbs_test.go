@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func TestIbverbsSuite(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "ibverbs.test")
 	build(t, "test", "-c", "-tags", "ibverbs", "-o", bin, "./pkg/iwarp/ibverbs")
 	path := g.Put(t, bin)
-	out, status := g.Exec(t, "cd /tmp && RDISTCC_IBVERBS="+guestAddr+","+guestDevice+" "+path+" -test.v -test.timeout 280s", 5*time.Minute)
+	out, status := g.Exec(t, "cd /tmp && RDISTCC_IBVERBS="+guestAddr+","+guestDevice+" "+path+" -test.v -test.run TestSuite -test.timeout 280s", 5*time.Minute)
 	passed, skipped := strings.Count(out, "\n    --- PASS: TestSuite/"), strings.Count(out, "\n    --- SKIP: TestSuite/")
 	*note = fmt.Sprintf("%d cases, %d more beyond the device", passed, skipped)
 	if status != 0 || passed == 0 {
@@ -62,6 +63,27 @@ func TestIbverbsSuite(t *testing.T) {
 			}
 		}
 		t.Errorf("exit status %d\n%s", status, tail(strings.Join(bad, ""), 60))
+	}
+}
+
+// TestIbverbsRevocation measures what an STag for each job costs on siw, and attacks by a Write after the job.
+func TestIbverbsRevocation(t *testing.T) {
+	g := Boot(t)
+	needRDMA(t)
+	note := row(t, "siw through libibverbs", "a slot for each job: its price, and a late Write")
+	bin := filepath.Join(t.TempDir(), "ibverbs.test")
+	build(t, "test", "-c", "-tags", "ibverbs", "-o", bin, "./pkg/iwarp/ibverbs")
+	path := g.Put(t, bin)
+	out, status := g.Exec(t, "cd /tmp && RDISTCC_IBVERBS="+guestAddr+","+guestDevice+" "+path+" -test.v -test.run TestPriceOfRevocation -test.timeout 280s", 5*time.Minute)
+	prices := regexp.MustCompile(`price: (.*)`).FindAllStringSubmatch(out, -1)
+	if status != 0 || len(prices) == 0 {
+		t.Fatalf("exit status %d\n%s", status, tail(out, 60))
+	}
+	for i, m := range prices {
+		if i > 0 {
+			*note += "; "
+		}
+		*note += m[1]
 	}
 }
 

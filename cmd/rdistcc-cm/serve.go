@@ -333,6 +333,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 	live := d.live(c)
 	return connmgr.Options{
 		Name:          name,
+		Wait:          c.Waiting(),
 		Slots:         c.Buffers.Slots,
 		SlotSize:      int64(c.Buffers.Slot),
 		SinkSize:      int64(c.Buffers.Sink),

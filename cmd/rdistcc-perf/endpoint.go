@@ -34,6 +34,9 @@ type endpoint struct {
 	info     iwarp.ConnInfo
 	proof    []byte // goes after the next control message; empty: there is nothing to prove
 	provider string
+	send1    iwarp.SendWR // the request being posted, which the device copies
+	sge1     [1]iwarp.SGE
+	recv1    iwarp.RecvWR
 	posted   int   // requests not yet completed
 	sent     int64 // messages of a bandwidth test, set when it has ended
 }
@@ -81,6 +84,11 @@ func newEndpoint(dev iwarp.Device, o *options, s shape) (e *endpoint, err error)
 	if e.rcq, err = dev.CreateCQ(2 * s.recvs); err != nil {
 		return e, err
 	}
+	for _, cq := range []iwarp.CQ{e.scq, e.rcq} {
+		if err = cq.SetWaiting(o.wait); err != nil {
+			return e, err
+		}
+	}
 	e.dataBuf = make([]byte, s.window)
 	fill(e.dataBuf[:min(s.window, int(o.size))])
 	// RDMA Reads may require rights for the peer on their sink too.
@@ -126,7 +134,10 @@ func (e *endpoint) close() {
 }
 
 func (e *endpoint) postRecv() error {
-	return e.qp.PostRecv(&iwarp.RecvWR{SGL: []iwarp.SGE{{Length: uint32(len(e.recvBuf)), LKey: e.recv.STag()}}})
+	if e.recv1.SGL == nil {
+		e.recv1.SGL = []iwarp.SGE{{Addr: e.recv.Base(), Length: uint32(len(e.recvBuf)), LKey: e.recv.STag()}}
+	}
+	return e.qp.PostRecv(&e.recv1)
 }
 
 // failure turns a failed completion, or the end of a connection, into an error.
@@ -163,6 +174,14 @@ func (e *endpoint) reap(ctx context.Context, wait bool) error {
 			return err
 		}
 	}
+}
+
+// reapMany takes send completions once there are many of them.
+func (e *endpoint) reapMany(ctx context.Context) error {
+	if e.posted < min(e.o.depth, len(e.wcs)) {
+		return nil
+	}
+	return e.reap(ctx, false)
 }
 
 // post posts a send request as soon as there is room.
@@ -253,24 +272,27 @@ func (e *endpoint) awaitControl(ctx context.Context) (a, b uint64, data int, err
 
 // payload returns the part of the data buffer that is sent.
 func (e *endpoint) payload() []iwarp.SGE {
-	return []iwarp.SGE{{Addr: e.data.Base(), Length: uint32(e.o.size), LKey: e.data.STag()}}
+	e.sge1[0] = iwarp.SGE{Addr: e.data.Base(), Length: uint32(e.o.size), LKey: e.data.STag()}
+	return e.sge1[:]
 }
 
 // write posts an RDMA Write of the data into the peer's window.
 func (e *endpoint) write(ctx context.Context, flags iwarp.SendFlags) error {
-	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpWrite, Flags: flags, SGL: e.payload(), STag: e.peer, TO: e.peerTO})
+	e.send1 = iwarp.SendWR{Op: iwarp.OpWrite, Flags: flags, SGL: e.payload(), STag: e.peer, TO: e.peerTO}
+	return e.post(ctx, &e.send1)
 }
 
 // read posts an RDMA Read of the peer's window into the data.
 func (e *endpoint) read(ctx context.Context) error {
-	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpRead, SGL: e.payload(), STag: e.peer, TO: e.peerTO})
+	e.send1 = iwarp.SendWR{Op: iwarp.OpRead, SGL: e.payload(), STag: e.peer, TO: e.peerTO}
+	return e.post(ctx, &e.send1)
 }
 
 // send posts a Send of the data, or an empty one.
 func (e *endpoint) send(ctx context.Context, empty bool) error {
-	wr := &iwarp.SendWR{Op: iwarp.OpSend}
+	e.send1 = iwarp.SendWR{Op: iwarp.OpSend}
 	if !empty {
-		wr.SGL = e.payload()
+		e.send1.SGL = e.payload()
 	}
-	return e.post(ctx, wr)
+	return e.post(ctx, &e.send1)
 }

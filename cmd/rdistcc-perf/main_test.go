@@ -147,6 +147,10 @@ func TestMeasure(t *testing.T) {
 		{name: "write_bw", args: []string{"--iters", "3", "--rtr", "none", "--settle", "1ms"}, crc: true, msgs: 3, bytes: 3 << 20},
 		{name: "write_lat", args: []string{"--iters", "50"}, crc: true, msgs: 50, bytes: 3200, isLat: true},
 		{name: "send_lat", args: []string{"--iters", "50", "--size", "3"}, crc: true, msgs: 50, bytes: 150, isLat: true},
+		{name: "send_lat", args: []string{"--iters", "300", "--wait", "event"}, crc: true, msgs: 300, bytes: 19200, isLat: true},
+		{name: "read_lat", args: []string{"--iters", "300", "--wait", "hybrid"}, crc: true, msgs: 300, bytes: 19200, isLat: true},
+		{name: "write_lat", args: []string{"--iters", "300", "--wait", "poll"}, crc: true, msgs: 300, bytes: 19200, isLat: true},
+		{name: "send_bw", args: []string{"--size", "4k", "--iters", "100", "--wait", "hybrid:5us"}, crc: true, msgs: 100, bytes: 409600},
 		{name: "tcp_bw", args: []string{"--iters", "20"}, msgs: 20, bytes: 20 << 20},
 		{name: "tcp_lat", args: []string{"--iters", "50"}, msgs: 50, bytes: 3200, isLat: true},
 	} {
@@ -236,6 +240,8 @@ func TestArguments(t *testing.T) {
 		{[]string{"write_bw", "-c", "x:1", "--mpa", "3"}, exitArguments, "revision 1 or 2"},
 		{[]string{"write_bw", "-c", "x:1", "--rtr", "maybe"}, exitArguments, "none, write, read, send"},
 		{[]string{"write_bw", "-c", "x:1", "--mpa", "1", "--rtr", "read"}, exitArguments, "--rtr none"},
+		{[]string{"write_bw", "-c", "x:1", "--wait", "spin"}, exitArguments, "--wait"},
+		{[]string{"rping", "-c", "x:1", "--wait", "hybrid:2s"}, exitArguments, "--wait"},
 		{[]string{"write_bw", "-c", "x:1", "--settle", "2m"}, exitArguments, "--settle"},
 		{[]string{"write_bw", "-c", "x:1", "--settle", "5"}, exitArguments, "--settle"},
 		{[]string{"write_bw", "-c", "x:1", "--iters", "-1"}, exitArguments, "negative"},
@@ -384,7 +390,7 @@ func TestHelp(t *testing.T) {
 	}{
 		{[]string{"--help"}, []string{"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat", "tcp_bw", "tcp_lat", "submit"}},
 		{[]string{"read_bw", "--help"}, []string{"-s, --server", "-c, --client", "--listen", "--once", "--size", "--iters", "--duration", "--qps", "--depth",
-			"--fpdu", "--crc", "--markers", "--mpa", "--rtr", "--settle", "--perftest", "--json", "--all", "ADDR:PORT", "1MiB"}},
+			"--fpdu", "--crc", "--markers", "--mpa", "--rtr", "--settle", "--wait", "--perftest", "--json", "--all", "ADDR:PORT", "1MiB"}},
 		{[]string{"tcp_lat", "--help"}, []string{"--listen", "--json"}},
 		{[]string{"--version"}, []string{"rdistcc-perf version "}},
 	} {

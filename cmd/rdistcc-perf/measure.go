@@ -184,11 +184,14 @@ func (e *endpoint) ping(ctx context.Context) ([]time.Duration, error) {
 		if err := e.pong(ctx); err != nil {
 			return nil, err
 		}
-		if err := e.receive(ctx, func(*iwarp.WC) bool { return true }); err != nil {
-			return nil, err
+		err := e.receive(ctx, func(*iwarp.WC) bool {
+			d = append(d, time.Since(t))
+			return true
+		})
+		if err == nil {
+			err = e.reapMany(ctx)
 		}
-		d = append(d, time.Since(t))
-		if err := e.reap(ctx, false); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

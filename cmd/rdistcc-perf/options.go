@@ -50,6 +50,7 @@ type options struct {
 	mpa      int
 	rtr      rtrFlag
 	settle   time.Duration
+	wait     iwarp.Waiting
 	perftest bool
 	json     bool
 }
@@ -108,6 +109,7 @@ func (o *options) connFlags(c *cobra.Command) {
 	f.BoolVar(&o.markers, "markers", false, "have MPA markers in both directions")
 	f.IntVar(&o.mpa, "mpa", 2, "client: MPA revision, 1 or 2")
 	f.Var(&o.rtr, "rtr", "client: first message of a peer-to-peer connection: none, write, read or send; default: what the server takes")
+	f.Var(&o.wait, "wait", "how this side waits for completions: loan, event, poll, hybrid or hybrid:DURATION")
 	f.DurationVar(&o.settle, "settle", 0, "wait so long behind MPA start-up before the first message (the kernel's siw needs it: 20ms)")
 }
 

@@ -17,6 +17,7 @@ type result struct {
 	QPs      int     `json:"qps"`
 	Depth    int     `json:"depth"`
 	FPDU     int     `json:"fpdu,omitempty"` // as requested
+	Wait     string  `json:"wait,omitempty"` // of this side; not with TCP
 	CRC      bool    `json:"crc"`
 	Markers  bool    `json:"markers"`
 	MPA      int     `json:"mpa,omitempty"` // revision
@@ -45,7 +46,7 @@ type result struct {
 func newResult(o *options, e *endpoint) *result {
 	r := &result{Test: o.t.name, Size: int(o.size), QPs: o.qps, Depth: o.depth, FPDU: int(o.fpdu), Perftest: o.perftest}
 	if e != nil {
-		r.Provider = e.provider
+		r.Provider, r.Wait = e.provider, o.wait.String()
 		r.CRC, r.Markers, r.MPA = e.info.CRC, e.info.MarkersIn || e.info.MarkersOut, e.info.Rev
 		if e.info.PeerToPeer {
 			r.RTR = rtrName(e.info.RTR)

@@ -106,7 +106,7 @@ type rpinger struct {
 	recvMR, dataMR, sourceMR iwarp.MR
 }
 
-func newRpinger(dev iwarp.Device, size int, server bool) (p *rpinger, err error) {
+func newRpinger(dev iwarp.Device, size int, server bool, wait iwarp.Waiting) (p *rpinger, err error) {
 	p = &rpinger{adverts: make([]byte, rpingRecvs*rpingAdvertSize), data: make([]byte, size)}
 	defer func() {
 		if err != nil {
@@ -121,6 +121,11 @@ func newRpinger(dev iwarp.Device, size int, server bool) (p *rpinger, err error)
 	}
 	if p.rcq, err = dev.CreateCQ(rpingRecvs); err != nil {
 		return p, err
+	}
+	for _, cq := range []iwarp.CQ{p.scq, p.rcq} {
+		if err = cq.SetWaiting(wait); err != nil {
+			return p, err
+		}
 	}
 	if p.recvMR, err = p.pd.RegMR(p.adverts, iwarp.LocalWrite, nil); err != nil {
 		return p, err
@@ -278,7 +283,7 @@ func (o *rpingOptions) ping(ctx context.Context, out io.Writer) (*rpingResult, e
 		return nil, err
 	}
 	defer dev.Close()
-	p, err := newRpinger(dev, int(o.size), false)
+	p, err := newRpinger(dev, int(o.size), false, o.wait)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 
 // echo answers one client; served is false if the connection was never established.
 func (o *rpingOptions) echo(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, out io.Writer) (served bool, err error) {
-	p, err := newRpinger(dev, rpingMax, true)
+	p, err := newRpinger(dev, rpingMax, true, o.wait)
 	if err != nil {
 		return false, errors.Join(err, req.Reject(nil))
 	}

@@ -163,7 +163,7 @@ func TestRpingStrangers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer dev.Close()
-			p, err := newRpinger(dev, 64, false)
+			p, err := newRpinger(dev, 64, false, iwarp.Waiting{})
 			if err != nil {
 				t.Fatal(err)
 			}

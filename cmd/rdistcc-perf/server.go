@@ -56,7 +56,7 @@ func serve(ctx context.Context, o *options, log io.Writer) error {
 			return err
 		}
 		wg.Go(func() {
-			last, err := serveQP(ctx, dev, key, req, o.t)
+			last, err := serveQP(ctx, dev, key, req, o)
 			if err != nil && ctx.Err() == nil {
 				say(log, "%v: %v", req.Info().Remote, err)
 			}
@@ -76,8 +76,9 @@ func listenError(o *options, err error) error {
 }
 
 // serveQP answers one connection. last reports that it was established, and that its client did not
-// announce another one.
-func serveQP(ctx context.Context, dev iwarp.Device, key *psk.Key, req iwarp.ConnRequest, t *test) (last bool, err error) {
+// announce another one. own are the server's options.
+func serveQP(ctx context.Context, dev iwarp.Device, key *psk.Key, req iwarp.ConnRequest, own *options) (last bool, err error) {
+	t := own.t
 	private, claim, err := claimOf(key, req.Info().PrivateData)
 	if err != nil {
 		return false, errors.Join(err, req.Reject([]byte(err.Error())))
@@ -86,6 +87,7 @@ func serveQP(ctx context.Context, dev iwarp.Device, key *psk.Key, req iwarp.Conn
 	if err != nil {
 		return false, errors.Join(err, req.Reject([]byte(err.Error())))
 	}
+	o.wait = own.wait
 	e, err := newEndpoint(dev, o, o.shape())
 	if err != nil {
 		return false, errors.Join(err, req.Reject([]byte("the server says: "+err.Error())))
@@ -183,30 +185,35 @@ func (e *endpoint) answer(ctx context.Context) (n int64, told uint64, err error)
 	done := false
 	for !done {
 		var fresh int
+		var failed error
 		err := e.receive(ctx, func(wc *iwarp.WC) bool {
-			if wc.Solicited {
+			switch {
+			case wc.Solicited:
 				done = true
-			} else {
+			case e.o.t.latency && failed == nil: // the receive is posted again when the answer is on its way
+				n++
+				failed = e.pong(ctx)
+			default:
 				fresh++
 			}
 			return true
 		})
+		if err == nil {
+			err = failed
+		}
 		if err != nil {
 			return n, 0, err
 		}
 		for range fresh {
 			n++
-			switch {
-			case e.o.t.latency:
-				err = e.pong(ctx)
-			case n%int64(e.o.ackEvery()) == 0:
+			if n%int64(e.o.ackEvery()) == 0 {
 				err = e.send(ctx, true)
 			}
 			if err != nil {
 				return n, 0, err
 			}
 		}
-		if err := e.reap(ctx, false); err != nil {
+		if err := e.reapMany(ctx); err != nil {
 			return n, 0, err
 		}
 	}

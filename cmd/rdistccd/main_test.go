@@ -184,6 +184,7 @@ func TestExitStatuses(t *testing.T) {
 		{"half of TLS", 101, "auth.tls.key: not set: TLS takes all three", []string{"--tls-cert", "/x", "--tls-ca", "/x"}},
 		{"two methods", 101, "choose one of the two", []string{"--psk-file", "/x", "--tls-cert", "/x", "--tls-key", "/x", "--tls-ca", "/x"}},
 		{"certificates that are not there", 101, "certificate /x: no such file", []string{"--tls-cert", "/x", "--tls-key", "/x", "--tls-ca", "/x"}},
+		{"a way to wait that is none", 101, `"spin" is none of loan, event`, []string{"--wait", "spin"}},
 		{"a provider that is none", 101, `"hardware" is none of soft, ibverbs`, []string{"--provider", "hardware"}},
 		{"port in use", 102, "listen on " + in + ": address already in use; ", []string{"--listen", in}},
 		{"metrics port in use", 102, "choose another port with --http", []string{"--listen", "127.0.0.1:0", "--http", in, "--log-level", "error"}},

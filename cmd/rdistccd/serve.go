@@ -218,8 +218,8 @@ func (d *daemon) work() (err error) {
 	// well: connections are answered a moment after listen(2).
 	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	d.w, err = worker.New(starting, worker.Options{
-		Device: d.dev, Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
-		Slot: slot, Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
+		Device: d.dev, Wait: c.Waiting(), Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
+		Slot: slot, Slots: slotAccess[c.Daemon.SlotAccess], Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Grace: drainGrace, Tree: treeMode[c.Daemon.Tree],
 		ClientRunning: c.Limits.ClientRunning, ClientQueued: c.Limits.ClientQueued, ClientBytes: int64(c.Limits.ClientBytes),
@@ -362,6 +362,8 @@ func (d *daemon) checkConfined() error {
 // treeMode maps the values of the setting daemon.tree.
 var treeMode = map[string]worker.TreeMode{"auto": worker.TreeAuto, "off": worker.TreeOff, "require": worker.TreeRequire}
 
+var slotAccess = map[string]worker.SlotAccess{"auto": worker.SlotsAuto, "anew": worker.SlotsAnew, "kept": worker.SlotsKept}
+
 // settings returns the settings that a reload can change.
 func settings(c *config.Config, mode identity.Mode) worker.Settings {
 	return worker.Settings{Allow: networks(c, mode), Nice: c.Daemon.Nice, JobTimeout: c.Daemon.JobTimeout, Dirs: c.Toolchains.Dirs}
@@ -447,6 +449,8 @@ func fixed(a, b *config.Config) []string {
 		{"discovery.mdns", a.Discovery.MDNS == b.Discovery.MDNS},
 		{"discovery.interfaces", slices.Equal(a.Discovery.Interfaces, b.Discovery.Interfaces)},
 		{"daemon.provider", a.Daemon.Provider == b.Daemon.Provider},
+		{"wait", a.Wait == b.Wait},
+		{"daemon.slot-access", a.Daemon.SlotAccess == b.Daemon.SlotAccess},
 		{"daemon.jobs", a.Daemon.Jobs == b.Daemon.Jobs},
 		{"daemon.user", a.Daemon.User == b.Daemon.User},
 		{"daemon.work-dir", a.Daemon.WorkDir == b.Daemon.WorkDir},

@@ -9,6 +9,8 @@ package config
 
 import (
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Config holds every setting. Its zero value is not usable: see Default and Load.
@@ -20,6 +22,7 @@ type Config struct {
 	Diagnostics string     `yaml:"diagnostics"` // exact or fast: see deploy/config.yaml
 	Auth        Auth       `yaml:"auth"`
 	Sandbox     string     `yaml:"sandbox"` // of compiles on a daemon: auto, strict, off
+	Wait        string     `yaml:"wait"`    // how connections wait for completions, as iwarp.ParseWaiting takes it
 	Limits      Limits     `yaml:"limits"`
 	Toolchains  Toolchains `yaml:"toolchains"`
 	HTTP        HTTP       `yaml:"http"`
@@ -170,6 +173,8 @@ type Daemon struct {
 	// CompileUsers is the first of the user IDs that confined compiles run as, one for each compile at a time, if the
 	// daemon stays root; 0 = its own user.
 	CompileUsers int `yaml:"compile-users"`
+	// SlotAccess says how clients get access to slots: auto, anew (for each job), kept (while they are connected).
+	SlotAccess string `yaml:"slot-access"`
 }
 
 // Default returns the settings without any file or flag.
@@ -180,6 +185,7 @@ func Default() *Config {
 		Discovery:   Discovery{Interval: 5 * time.Second, Timeout: 2 * time.Second},
 		Diagnostics: "exact",
 		Sandbox:     "auto",
+		Wait:        iwarp.Waiting{}.String(),
 		Limits: Limits{
 			IOTimeout:      5 * time.Minute,
 			ConnectTimeout: 4 * time.Second,
@@ -214,8 +220,15 @@ func Default() *Config {
 			Tree:       "auto",
 			// From the range that systemd gives to services while they run.
 			CompileUsers: 61184,
+			SlotAccess:   "auto",
 		},
 	}
+}
+
+// Waiting returns Wait for the verbs.
+func (c *Config) Waiting() iwarp.Waiting {
+	w, _ := iwarp.ParseWaiting(c.Wait) // checked by Load
+	return w
 }
 
 // Path returns the name of the file that was read, or "".

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Validate checks each value, and values against each other. Its errors name the key and what set it.
@@ -29,6 +30,7 @@ func (c *Config) Validate() error {
 		{"fallback.attempts", between(c.Fallback.Attempts, 1, 16)},
 		{"fallback.patience", within(c.Fallback.Patience, time.Millisecond, time.Hour)},
 		{"diagnostics", oneOf(c.Diagnostics, "exact", "fast")},
+		{"wait", waiting(c.Wait)},
 		{"limits.io-timeout", within(c.Limits.IOTimeout, time.Second, 24*time.Hour)},
 		{"limits.connect-timeout", within(c.Limits.ConnectTimeout, 10*time.Millisecond, time.Minute)},
 		{"limits.heartbeat", within(c.Limits.Heartbeat, 10*time.Millisecond, time.Hour)},
@@ -78,6 +80,7 @@ func (c *Config) Validate() error {
 		{"auth.tls.ca", allOrNone(&c.Auth.TLS, c.Auth.TLS.CA)},
 		{"daemon.listen", listen(c.Daemon.Listen)},
 		{"daemon.provider", provider(c.Daemon.Provider)},
+		{"daemon.slot-access", oneOf(c.Daemon.SlotAccess, "auto", "anew", "kept")},
 		{"daemon.jobs", between(c.Daemon.Jobs, 0, 10000)},
 		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
 		{"daemon.allow", networks(c.Daemon.Allow)},
@@ -178,6 +181,11 @@ func (c *Config) checkHosts() error {
 		return bad(c.Origin("hosts"), err)
 	}
 	return nil
+}
+
+func waiting(s string) error {
+	_, err := iwarp.ParseWaiting(s)
+	return err
 }
 
 func provider(p string) error {

@@ -127,6 +127,7 @@ type Welcome struct {
 	Board       Window // the load board, BoardLen bytes; or none
 	Tree        bool   // the host can show private trees: it takes bodies with Files
 	Zstd        bool   // it unpacks zstd: Job.Packed may be set
+	SlotsKept   bool   // slots stay open to the client: a Job or Return does not invalidate its slot
 	Sandbox     uint16 // measures that confine its compiles (sandbox.Set)
 	Clock       uint64 // its wall clock, milliseconds since 1970
 	Program     string // its version string, at most MaxName bytes

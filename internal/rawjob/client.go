@@ -239,6 +239,14 @@ func (c *Client) postRecv(i uint64) error {
 	}}})
 }
 
+// ends returns the STag that a message which spends k has to invalidate; 0 = none.
+func (c *Client) ends(k *job.Credit) iwarp.STag {
+	if c.welcome != nil && c.welcome.SlotsKept {
+		return 0
+	}
+	return iwarp.STag(k.Slot.STag)
+}
+
 // send sends one message, and invalidates an STag of the peer if inv is not 0.
 func (c *Client) send(m job.Message, inv iwarp.STag) error {
 	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m)}
@@ -331,7 +339,7 @@ func (c *Client) recall(m *job.Recall) error {
 	for range n {
 		last := c.credits[len(c.credits)-1]
 		c.credits = c.credits[:len(c.credits)-1]
-		if err := c.send(&job.Return{Credit: last.ID}, iwarp.STag(last.Slot.STag)); err != nil {
+		if err := c.send(&job.Return{Credit: last.ID}, c.ends(&last)); err != nil {
 			return err
 		}
 	}

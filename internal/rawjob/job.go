@@ -112,7 +112,7 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 		Timeout: uint32(j.Timeout.Milliseconds()),
 		Store:   j.Store || j.Body != nil && len(j.Body.Blobs)+len(j.Body.Lists) > 0,
 	}
-	return p, c.send(m, iwarp.STag(credit.Slot.STag))
+	return p, c.send(m, c.ends(&credit))
 }
 
 // Cancel asks the daemon to end jobs; each still has its result.

@@ -58,7 +58,7 @@ func (b *Buffer) fill() (err error) {
 	}
 	// Allocated first: a lack of memory is then an error here and not a SIGBUS at
 	// some later access.
-	if err := unix.Fallocate(b.fd, 0, 0, o.Prefault); err != nil {
+	if err := allocate(b.fd, o.Prefault); err != nil {
 		return fmt.Errorf("allocate %d bytes: %w", o.Prefault, err)
 	}
 	err = unix.Madvise(b.mem[:o.Prefault], unix.MADV_POPULATE_WRITE)
@@ -80,7 +80,7 @@ func (b *Buffer) Extend(n int64) ([]byte, error) {
 		return nil, fmt.Errorf("arena %s: map %d bytes of a buffer of %d", b.pool.o.Name, n, b.pool.o.Size)
 	}
 	b.shrink()
-	if err := unix.Fallocate(b.fd, 0, 0, n); err != nil {
+	if err := allocate(b.fd, n); err != nil {
 		return nil, fmt.Errorf("arena %s: allocate %d bytes: %w", b.pool.o.Name, n, err)
 	}
 	if n <= int64(len(b.mem)) {
@@ -134,7 +134,30 @@ func (b *Buffer) punch() error {
 	if b.Touched() == 0 {
 		return nil
 	}
-	return unix.Fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, o.Prefault, o.Size-o.Prefault)
+	return fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, o.Prefault, o.Size-o.Prefault)
+}
+
+// allocateStep is how many bytes are allocated at a time. The kernel gives all of a call's back if a signal
+// interrupts it, and the Go runtime sends itself many: on a slow machine a longer call may never end.
+const allocateStep = 1 << 20
+
+// allocate allocates the first n bytes of a file.
+func allocate(fd int, n int64) error {
+	for off := int64(0); off < n; off += allocateStep {
+		if err := fallocate(fd, 0, off, min(allocateStep, n-off)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fallocate is unix.Fallocate, and tries again if a signal interrupts it.
+func fallocate(fd int, mode uint32, off, n int64) error {
+	for {
+		if err := unix.Fallocate(fd, mode, off, n); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // Touched returns how many bytes of memory the buffer has beyond those that stay pre-faulted: what has been

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +44,44 @@ func allocated(t *testing.T, b *Buffer) int64 {
 		t.Fatal(err)
 	}
 	return st.Blocks * 512
+}
+
+// TestSignalsDuringAllocation: a signal interrupts an allocation, as those of the Go runtime do on a slow
+// machine. The buffer is made nevertheless.
+func TestSignalsDuringAllocation(t *testing.T) {
+	p, err := NewPool(Options{Name: "test", Size: 64 << 20, Prefault: 64 << 20, Max: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := unix.Gettid()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for ; ctx.Err() == nil; time.Sleep(100 * time.Microsecond) {
+			if err := unix.Tgkill(os.Getpid(), thread, unix.SIGURG); err != nil { // the runtime's own, which it takes at any time
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for range 3 {
+		b := get(t, p, 1)
+		if n := allocated(t, b); n < 64<<20 {
+			t.Errorf("%d bytes are allocated", n)
+		}
+		if _, err := b.Extend(64 << 20); err != nil {
+			t.Error(err)
+		}
+		b.Discard()
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // memfds counts this process's descriptors of the test pools.

@@ -65,7 +65,7 @@ func New(o Options) (*Manager, error) {
 func (m *Manager) farmOptions() farm.Options {
 	o := &m.o
 	return farm.Options{
-		Device: o.Device, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
+		Device: o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,
 		Here: func() scheduler.Load {
 			cpp, _ := m.turns.cpp.Load()

@@ -24,6 +24,7 @@ import (
 // Options configure a Manager. A zero field takes the default in parentheses.
 type Options struct {
 	Device   iwarp.Device
+	Wait     iwarp.Waiting         // how connections to hosts wait for messages
 	Log      *slog.Logger          // (none)
 	Registry prometheus.Registerer // (none)
 	Name     string                // of this build host, for the daemons' logs

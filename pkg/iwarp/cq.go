@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
+
+	"github.com/rdistcc/rdistcc/internal/spin"
 )
 
 // cq is a completion queue of the software device: a ring that cannot overflow, because
@@ -21,7 +24,8 @@ type cq struct {
 	mu        sync.Mutex // guards what follows
 	ring      []WC       // depth entries; that of a queue that is not shared is allocated at the first completion
 	head, n   int
-	waiters   int
+	waiters   int         // blocked
+	spinning  int         // waiters that have not blocked yet, and do not read a connection
 	reserved  int         // places promised to QPs
 	users     map[*qp]int // how often each QP uses the queue, for sends and for receives
 	closed    bool
@@ -29,6 +33,11 @@ type cq struct {
 	armed     armed
 	receivers int // QPs whose receives complete here
 	loan      loan
+	away      []*qp // those that use this queue, and whose receiving side is lent to their other one
+	waiting   Waiting
+
+	news   atomic.Uint32 // counts what a spinning Wait has to see
+	wanted atomic.Int32  // waiters, spinning, and one more while the queue is armed
 }
 
 // armed says which completions put a token into Events.
@@ -96,7 +105,7 @@ func (c *cq) overflow() error {
 }
 
 // push adds a completion. It never blocks. by is the QP whose receiving side pushes, or nil.
-// It reports whether a Wait was blocked. The caller holds the QP's lock.
+// It reports whether a Wait was waiting for it. The caller holds the QP's lock.
 func (c *cq) push(wc *WC, by *qp) bool {
 	c.mu.Lock()
 	if c.broken || c.n == c.depth {
@@ -113,19 +122,23 @@ func (c *cq) push(wc *WC, by *qp) bool {
 	}
 	c.ring[i] = *wc
 	c.n++
-	waiting := c.waiters > 0
+	blocked, spinning := c.waiters > 0, c.spinning > 0
 	if c.loan.driven && c.loan.from != by {
 		c.kickLocked()
 	}
 	if c.armed == armedAny || c.armed == armedSolicited && (wc.Solicited || wc.Status != StatusSuccess) {
 		c.armed = armedNot
+		c.wanted.Add(-1)
 		ring(c.bell)
 	}
+	if spinning {
+		c.news.Add(1)
+	}
 	c.mu.Unlock()
-	if waiting {
+	if blocked {
 		c.signal()
 	}
-	return waiting
+	return blocked || spinning
 }
 
 // ring puts a token into bell, unless there is one already.
@@ -147,6 +160,7 @@ func (c *cq) dropLocked(wc *WC) {
 		return
 	}
 	c.broken = true
+	c.news.Add(1)
 	close(c.failed)
 	if c.loan.driven {
 		c.kickLocked()
@@ -185,34 +199,32 @@ func (c *cq) Poll(dst []WC) int {
 	return n
 }
 
+func (c *cq) SetWaiting(w Waiting) error {
+	if err := w.Valid(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.waiting = w
+	return nil
+}
+
 func (c *cq) Wait(ctx context.Context) error {
+	var s spin.Wait
 	c.mu.Lock()
 	for c.n == 0 && !c.closed && !c.broken {
-		if c.loan.from != nil && !c.loan.driven {
-			c.waitInlineLocked(ctx)
-			if err := ctx.Err(); err != nil && c.n == 0 {
-				c.mu.Unlock()
-				return err
-			}
-			continue
-		}
-		c.waiters++
-		c.mu.Unlock()
 		var err error
-		select {
-		case <-c.wake:
-		case <-c.done:
-		case <-c.failed:
-		case <-ctx.Done():
+		switch {
+		case c.loan.from != nil && !c.loan.driven:
+			c.waitInlineLocked(ctx, &s)
 			err = ctx.Err()
+		default:
+			err = c.waitLocked(ctx, &s)
 		}
-		c.mu.Lock()
-		c.waiters--
-		if err != nil {
-			// The token may have been meant for this waiter: let another one look.
-			if c.n > 0 && c.waiters > 0 {
-				c.signal()
-			}
+		if err != nil && c.n == 0 {
 			c.mu.Unlock()
 			return err
 		}
@@ -228,6 +240,46 @@ func (c *cq) Wait(ctx context.Context) error {
 		c.signal()
 	}
 	return nil
+}
+
+// waitLocked waits until something may have changed for a waiter, by spinning or, once that has taken its
+// time, by blocking. It returns an error if ctx has ended. c.mu is held on entry and return.
+func (c *cq) waitLocked(ctx context.Context, s *spin.Wait) error {
+	c.wanted.Add(1)
+	defer c.wanted.Add(-1)
+	if len(c.away) > 0 {
+		c.callHomeLocked()
+		if c.n > 0 || c.closed || c.broken {
+			return nil
+		}
+	}
+	if s.Begin(c.waiting.SpinFor(), false); s.Spins() {
+		c.spinning++
+		seen := c.news.Load()
+		c.mu.Unlock()
+		for c.news.Load() == seen && s.More(ctx) {
+		}
+		s.End()
+		c.mu.Lock()
+		c.spinning--
+		return ctx.Err()
+	}
+	c.waiters++
+	c.mu.Unlock()
+	var err error
+	select {
+	case <-c.wake:
+	case <-c.done:
+	case <-c.failed:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.mu.Lock()
+	c.waiters--
+	if err != nil && c.n > 0 && c.waiters > 0 {
+		c.signal() // the token may have been meant for this waiter: let another one look
+	}
+	return err
 }
 
 // remove drops q's completions when q is destroyed, and returns how many were receives.
@@ -262,15 +314,18 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	case c.broken:
 		return c.overflow()
 	}
-	// The program asks for a token, so it no longer waits: take back what was lent to it.
-	if q := c.loan.from; q != nil && !c.loan.driven {
-		c.loan.from = nil
-		q.rx.back <- nil
+	if c.armed == armedNot {
+		c.wanted.Add(1)
 	}
+	// The program asks for a token, so it no longer waits: take back what was lent to it.
+	c.returnLocked()
 	if !solicitedOnly {
 		c.armed = armedAny
 	} else if c.armed == armedNot {
 		c.armed = armedSolicited
+	}
+	if len(c.away) > 0 {
+		c.callHomeLocked()
 	}
 	return nil
 }
@@ -289,6 +344,7 @@ func (c *cq) Close() error {
 		return fmt.Errorf("%w: CQ is still used by %d QPs: destroy them first", ErrInvalid, n)
 	}
 	c.closed = true
+	c.news.Add(1)
 	if c.loan.unset != nil {
 		c.loan.unset()
 	}

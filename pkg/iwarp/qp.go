@@ -51,8 +51,9 @@ type qp struct {
 	maxSend        int // requests that it may hold
 	maxRecv        int // receives that it may hold: posted or, with an SRQ, taken
 
-	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
-	life           atomic.Uint32 // streams that it has carried before
+	sqHeld, rqHeld atomic.Int32       // places taken: posted, or completed and not yet polled
+	life           atomic.Uint32      // streams that it has carried before
+	lent           atomic.Pointer[cq] // to whose waiters the receiving side was lent last; nil: never
 	stats          qpStats
 
 	mu        sync.Mutex // guards the two queues, and stream's second half

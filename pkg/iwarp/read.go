@@ -347,8 +347,14 @@ func (x *rxState) DeliverResponse() {
 	}
 	x.out = nil
 	q.orqHead++
-	if q.completeLocked(q) && q.sendCQ == q.recvCQ {
-		x.woke = true
+	before := q.sqHead
+	if q.completeLocked(q) {
+		x.woke = q.sendCQ
+	}
+	// The answer may come before PostSend has returned. Its caller is then about to wait, as far as one can
+	// tell from a lone request.
+	if q.sqHead == before && q.sqHead == q.sqSent && q.sqTail-q.sqHead == 1 {
+		x.woke = q.sendCQ
 	}
 	x.work = true // for work that waited for this Read
 }

@@ -24,13 +24,18 @@ type rxState struct {
 	out   *outRead      // Read whose response is in progress
 	last  *mr           // region of the last Write: most Writes go to the same one
 	small bool          // the last read was a short one
-	woke  bool          // a completion met a waiter
+	woke  *cq           // where a completion met a waiter
 	work  bool          // something arrived that the sending side may have waited for
 	final bool          // the last look for a peer's last message is under way
 
 	streak int         // lone messages in a row, or negative after a bad loan
+	toward *cq         // where those of the streak met their waiter
 	watch  *time.Timer // of a loan: see lend
 	back   chan error  // cap 1: the loan is over
+
+	read    func(fd uintptr) bool // one read of receiveNow, with its result in the next two
+	readN   int
+	readErr error
 
 	// The counts of r's counters that stats already includes.
 	fpdus, sends, writes, reads, atomics, imms, bytes uint64
@@ -39,6 +44,7 @@ type rxState struct {
 func (x *rxState) init(q *qp, crc, enhancedResponder bool) {
 	x.q = q
 	x.first = make(chan struct{})
+	x.initRead()
 	x.r = rdmap.NewReceiver(x, crc, enhancedResponder)
 }
 
@@ -138,7 +144,9 @@ func (x *rxState) complete(wc WC) {
 	if q.srq == nil {
 		q.rqHead++
 	}
-	x.woke = q.recvCQ.push(&wc, q) || x.woke
+	if q.recvCQ.push(&wc, q) {
+		x.woke = q.recvCQ
+	}
 }
 
 // rxLoop reads the connection until the stream ends, and then takes the QP down.
@@ -161,16 +169,19 @@ func (q *qp) receive(leftover []byte) error {
 		}
 	}
 	for {
-		x.woke = false
+		x.woke = nil
 		if err := q.receiveOnce(); err != nil {
 			return err
 		}
-		if !x.woke || !x.small {
+		if x.woke == nil || !x.small {
 			x.streak = min(x.streak, 0)
 			continue
 		}
+		if x.woke != x.toward {
+			x.toward, x.streak = x.woke, min(x.streak, 0)
+		}
 		if x.streak++; x.streak >= lendAfter && q.tx.raw != nil && x.r.Boundary() {
-			if err := q.lend(); err != nil {
+			if err := q.lend(x.woke); err != nil {
 				return err
 			}
 		}

@@ -7,12 +7,15 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // soft is the software device: iWARP over net.Conn.
 type soft struct {
 	cfg Config
 	mrs stagTable
+
+	lendTime time.Duration // lendTime; tests change it before there are QPs
 
 	fpdusSent, fpdusReceived atomic.Uint64
 	bytesSent, bytesReceived atomic.Uint64
@@ -53,6 +56,7 @@ func Open(c Config) (Device, error) {
 	}
 	d := &soft{
 		cfg:        c,
+		lendTime:   lendTime,
 		events:     make(chan AsyncEvent, eventsCap),
 		qps:        make(map[*qp]struct{}),
 		cqs:        make(map[*cq]struct{}),

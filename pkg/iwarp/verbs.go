@@ -70,6 +70,7 @@ type DeviceAttr struct {
 	ReadRight bool // a peer's Read needs RemoteRead; elsewhere any STag of the PD will do
 	EndReason bool // QP.Err distinguishes Terminates and resets from a graceful end
 	Guard     bool // MROptions.Guard is honoured; elsewhere memory must not change while a peer may read it
+	PinsMR    bool // RegMR pins pages: it takes longer the larger the region is
 	ReadStats bool // QPStats counts the peer's Reads as they arrive; elsewhere they go unseen
 }
 
@@ -221,8 +222,13 @@ type CQ interface {
 	// Poll moves up to len(dst) completions into dst.
 	Poll(dst []WC) int
 	// Wait returns when at least one completion can be polled, the CQ is closed (ErrClosed),
-	// has overflowed and is empty (ErrLimit), or ctx ends. It blocks and does not spin.
+	// has overflowed and is empty (ErrLimit), or ctx ends. SetWaiting says how it waits; by
+	// default it blocks and does not spin.
 	Wait(ctx context.Context) error
+	// SetWaiting makes the Waits that begin from now on wait as w says. The programs of one
+	// machine may have as many spinning goroutines as GOMAXPROCS less one each: Waits beyond
+	// that block, whatever w says.
+	SetWaiting(w Waiting) error
 	// ReqNotify arms the queue once: the next completion, or with solicitedOnly the next one
 	// that is solicited or failed, puts one token into Events. Completions already in the
 	// queue do not: arm, poll, then wait for Events. An overflow puts in a token.

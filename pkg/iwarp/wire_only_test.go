@@ -70,13 +70,14 @@ func TestOnlyMessagesAfterStartUp(t *testing.T) {
 	for i, e := range ends {
 		sgl := []iwarp.SGE{{Length: 50_000, LKey: mrs[i].STag()}}
 		word := []iwarp.SGE{{Addr: 60_000, Length: 8, LKey: mrs[i].STag()}}
+		source := []iwarp.SGE{{Addr: 61_000, Length: 8, LKey: mrs[i].STag()}} // no answer comes there meanwhile
 		peer := mrs[1-i].STag()
 		wrs := []iwarp.SendWR{
 			{Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("hello")},
 			{Op: iwarp.OpRead, SGL: sgl, STag: peer, TO: 50_000},
 			{Op: iwarp.OpFetchAdd, SGL: word, STag: peer, TO: 70_000},
 			{Op: iwarp.OpCmpSwap, SGL: word, STag: peer, TO: 70_000},
-			{Op: iwarp.OpWriteImm, Flags: iwarp.Solicited, SGL: word, STag: peer, TO: 80_000},
+			{Op: iwarp.OpWriteImm, Flags: iwarp.Solicited, SGL: source, STag: peer, TO: 80_000},
 			{Op: iwarp.OpImmediate},
 			{Op: iwarp.OpRead, STag: peer},
 		}

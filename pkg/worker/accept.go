@@ -27,6 +27,9 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	if err == nil {
 		t.job.Toolchain, err = s.compilers.Find(m.Toolchain)
 	}
+	if err == nil {
+		err = t.takeSource()
+	}
 	if err == nil && m.Store && s.keep == nil {
 		if err = run.ErrNoTrees; s.places.Trees {
 			err = job.Refuse(job.CauseMalformed, "this host keeps no contents, and has said so")
@@ -66,7 +69,7 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	if c.tasks[m.ID] != nil || c.offers[m.ID] != nil || m.Sink.STag == 0 {
 		return nil, errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), t.k.free())
 	}
-	t.job.Asked, t.job.Source.Slot, t.job.Read = m, t.k.buf.Bytes()[:t.k.mr.Len()], t.read
+	t.job.Asked, t.job.Source.Slot, t.job.Read = m, t.k.bytes(), t.read
 	t.job.Tenant, t.job.Allowance, t.job.Fetches = c.keeps, c.allowance, c.peerReads
 	c.tasks[m.ID] = t
 	c.lent.Came(t.queued)

@@ -29,7 +29,7 @@ func (t *task) answer(r *job.Result, n int) {
 	if n > 0 {
 		err = c.qp.PostSend(&iwarp.SendWR{
 			ID: sendID, Op: iwarp.OpWrite, Flags: iwarp.Unsignaled | iwarp.More,
-			SGL:  []iwarp.SGE{{Addr: t.k.mr.Base(), Length: uint32(n), LKey: t.k.mr.STag()}},
+			SGL:  []iwarp.SGE{t.result(n)},
 			STag: iwarp.STag(t.m.Sink.STag), TO: t.m.Sink.TO,
 		})
 	}

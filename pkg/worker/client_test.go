@@ -230,7 +230,7 @@ func (c *testClient) send(m job.Message) { c.post(m, 0) }
 
 func (c *testClient) post(m job.Message, inv uint32) {
 	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m)}
-	if inv != 0 {
+	if kept := c.welcome != nil && c.welcome.SlotsKept; inv != 0 && (!kept || m.Kind() == job.KindRelease) {
 		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
 	}
 	err := c.qp.PostSend(wr)

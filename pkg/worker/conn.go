@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -62,6 +61,7 @@ type conn struct {
 	proof     string           // how it proves its identity, for the audit log; set once, by admit
 	state     connState
 	credits   map[uint64]*credit // on loan to the client, by ID
+	kept      keptSlots
 	tasks     map[uint64]*task   // unanswered, by the client's job ID
 	taking    []chan struct{}    // those task.taken that are not closed, in order of arrival
 	sending   map[uint64]*credit // slots from which a result is being sent, by work request
@@ -168,9 +168,10 @@ type task struct {
 
 // credit is a slot on loan: to the peer until its Job or Return, then to the job.
 type credit struct {
+	c    *conn
 	lent *lend.Credit
-	buf  *shm.Buffer
-	mr   iwarp.MR
+	slot
+	own *shm.Buffer // holds the job's source and result if slots stay open; nil otherwise
 }
 
 // offer is a result that is too big for the client's slot or sink. It has a window of its own, which the
@@ -213,22 +214,17 @@ func (t *task) size() uint64 {
 // mostText returns how many bytes all files of a job may have together: as many as if the job brought them.
 func (t *task) mostText() uint64 { return max(uint64(t.k.mr.Len()), t.c.maxSource()) }
 
-func (k *credit) window() job.Window {
-	return job.Window{STag: uint32(k.mr.STag()), TO: k.mr.Base(), Len: uint64(k.mr.Len())}
-}
-
 // onWire returns the credit as messages carry it.
 func (k *credit) onWire() job.Credit { return job.Credit{ID: k.lent.ID, Slot: k.window()} }
 
-// free ends the loan. Nothing may be reading or writing the slot's memory.
+// free ends the loan. Nothing of ours may be reading or writing the slot's memory. The caller holds the
+// server's lock.
 func (k *credit) free() error {
-	err := k.mr.Dereg()
-	if err != nil {
-		k.buf.Discard() // the peer may still reach it, so no later job may use it
-		return fmt.Errorf("free slot: %w", err)
+	if k.own != nil {
+		k.own.Put()
+		k.own = nil
 	}
-	k.buf.Put()
-	return nil
+	return k.c.closeSlotLocked(k.slot)
 }
 
 // connOf returns the connection that a lend.Conn belongs to.

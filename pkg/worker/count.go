@@ -16,6 +16,7 @@ type Metrics struct {
 	cpu      prometheus.Histogram
 	memory   prometheus.Histogram
 	windows  *prometheus.CounterVec
+	slots    prometheus.Counter
 	endings  *prometheus.CounterVec
 	cancels  *prometheus.CounterVec
 	limits   *prometheus.CounterVec
@@ -51,6 +52,9 @@ func NewMetrics() *Metrics {
 		windows: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_windows_total", Help: "Sources fetched and results offered by RDMA Read because they were too big for a slot or a sink.",
 		}, []string{"what"}),
+		slots: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "rdistccd_slot_registrations_total", Help: "Slots registered with the device for a client to write to.",
+		}),
 		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_connections_ended_total", Help: "Connections that ended, by cause.",
 		}, []string{"cause"}),
@@ -115,6 +119,12 @@ func (m *Metrics) limited(limit string) {
 func (m *Metrics) window(what string) {
 	if m != nil {
 		m.windows.WithLabelValues(what).Inc()
+	}
+}
+
+func (m *Metrics) slotRegistered() {
+	if m != nil {
+		m.slots.Inc()
 	}
 }
 

@@ -9,36 +9,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// newSlotLocked returns a slot for c, or nil if all are in use or the system has no memory. A later rebalance
-// tries again.
+// newSlotLocked returns a slot for c, or nil if there is none. A later rebalance tries again.
 func (c *conn) newSlotLocked() *credit {
-	// The pool wipes a slot that changes its owner, which is the connection: a job may name more text than
-	// its client has written, and would be compiled from what an earlier job has left.
-	buf, err := c.s.slots.TryGet(uint32(c.id))
-	if err != nil {
-		c.log.Warn("no slot", "err", err)
-	}
-	if buf == nil {
+	k := c.openSlotLocked()
+	if k == nil {
 		return nil
 	}
-	if !c.s.o.Device.Attr().ReadRight {
-		clear(buf.Bytes()) // on this device the peer can read the slot too
-	}
-	var k *credit
-	defer func() {
-		if k == nil {
-			buf.Put()
-		}
-	}()
-	// Bound to this QP, so that no other stream can write to it, and this one's Job or Return can invalidate
-	// it.
-	mr, err := c.pd.RegMR(buf.Bytes(), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp})
-	if err != nil {
-		c.log.Warn("no slot", "err", err)
-		return nil
-	}
-	k = &credit{buf: buf, mr: mr}
-	return k
+	return &credit{c: c, slot: *k}
 }
 
 // lendLocked lends a slot to the peer.
@@ -128,13 +105,17 @@ func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
 }
 
 // spendLocked ends a loan to the peer. The message that spends a credit must have invalidated its slot,
-// otherwise the peer could still write to it while we read.
+// otherwise the peer could still write to it while we read. If
+// slots stay open, it can, and takeSource does what is needed.
 func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 	k := c.credits[id]
 	if k == nil {
 		return nil, fmt.Errorf("credit %d is not the client's", id)
 	}
-	if !c.shut(w, k.mr) {
+	if !c.shutSlot(w, &k.slot) {
+		if c.kept.use {
+			return nil, fmt.Errorf("credit %d is spent with an invalidation of its slot, which stays open", id)
+		}
 		return nil, fmt.Errorf("credit %d is spent without invalidating its slot", id)
 	}
 	delete(c.credits, id)

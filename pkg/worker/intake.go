@@ -223,7 +223,7 @@ func (t *task) tellLacking(r *job.Result) int {
 	if uint64(len(t.lacks)) > room {
 		return 0 // the client then sends everything
 	}
-	to := t.k.buf.Bytes()[:0]
+	to := t.job.Source.Slot[:0]
 	for _, id := range t.lacks {
 		to = append(to, id[:]...)
 	}

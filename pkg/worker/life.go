@@ -127,6 +127,7 @@ func (c *conn) release() {
 	}
 	clear(c.credits)
 	clear(c.sending)
+	errs = append(errs, c.closeKeptLocked()...)
 	c.toGrant = nil
 	errs = append(errs, c.board.free())
 	c.board = nil

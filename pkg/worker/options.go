@@ -19,6 +19,7 @@ const localTenant = "local"
 // Options configure a Server.
 type Options struct {
 	Device  iwarp.Device
+	Wait    iwarp.Waiting // how connections wait for messages
 	Log     *slog.Logger
 	Audit   *auditlog.Log // nil: no audit log
 	Metrics *Metrics      // nil: not counted
@@ -40,6 +41,7 @@ type Options struct {
 	Jobs      int           // compiles at a time
 	Clients   int           // connections at a time
 	Slot      int64         // bytes of a slot: for body and text, then for the result
+	Slots     SlotAccess    // how clients get access to slots
 	Prefault  int64         // bytes of each slot that stay allocated
 	Source    int64         // largest source, in bytes, that is fetched because it is too big for a slot
 	Result    int64         // largest result, in bytes, that is offered because it is too big for slot or sink

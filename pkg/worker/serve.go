@@ -57,6 +57,10 @@ func (c *conn) open() (err error) {
 	if c.cq, err = d.CreateCQ(recvs + sends); err != nil {
 		return err
 	}
+	if err := c.cq.SetWaiting(c.s.o.Wait); err != nil {
+		return err
+	}
+	c.kept.use = c.s.keepsSlots()
 	qp, err := c.pd.CreateQP(iwarp.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: sends, MaxRecv: recvs})
 	if err != nil {
 		return err
@@ -179,7 +183,7 @@ func (c *conn) hello(m *job.Hello) error {
 	list, more := s.compilers.Now()
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(list)), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
+		Toolchains: uint16(len(list)), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, SlotsKept: c.kept.use, Sandbox: uint16(s.measuresLocked()),
 		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
 	})
 	if err != nil {

@@ -29,6 +29,7 @@ type Server struct {
 	boot      [16]byte
 	compilers *offered.Compilers
 	slots     *shm.Pool
+	copies    *shm.Pool // what jobs bring and results, while slots stay open to the clients; nil if they do not
 	large     *large.Memory
 	keep      *store.Store      // contents that clients have sent; nil: no store; set once by New
 	machine   files.Machine     // this machine's own headers

@@ -32,6 +32,9 @@ func (s *Server) look(every time.Duration) {
 	}
 	if idle {
 		s.slots.Trim(0)
+		if s.copies != nil {
+			s.copies.Trim(0)
+		}
 		s.places.Trim()
 		s.large.Trim()
 	}
@@ -54,6 +57,7 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 	s.checkFitLocked(now)
 	s.canariesLocked(now)
 	s.lend.Tick(now)
+	s.dropKeptLocked(now.Add(-keptTime))
 	s.reclaimLocked(now)
 	s.rebalanceLocked()
 	s.publishLocked()

@@ -152,6 +152,11 @@ func (s *Server) open() error {
 	if s.slots, err = shm.NewPool(shm.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
 	}
+	if s.keepsSlots() {
+		if s.copies, err = shm.NewPool(shm.Options{Name: "rdistccd-copy", Size: s.o.Slot, Prefault: min(s.o.Prefault, copyPrefault), Max: most, Wipe: true}); err != nil {
+			return err
+		}
+	}
 	if s.large, err = large.New(s.o.Large, max(s.o.Source, s.o.Result), most); err != nil {
 		return err
 	}
@@ -187,6 +192,9 @@ func (s *Server) release() {
 		if err := s.guard.Stop(); err != nil {
 			s.o.Log.Error("end", "err", err)
 		}
+	}
+	if s.copies != nil {
+		s.copies.Close()
 	}
 	if s.slots != nil {
 		s.slots.Close()

@@ -16,6 +16,7 @@ import (
 // Options configure a Farm. Those without a default in parentheses are required.
 type Options struct {
 	Device   iwarp.Device
+	Wait     iwarp.Waiting // how connections to hosts wait for messages
 	PD       iwarp.PD
 	Log      *slog.Logger
 	Name     string          // of this build host, for the daemons' logs

@@ -38,6 +38,9 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	if l.cq, err = c.Device.CreateCQ(maxSend + recvBuffers); err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
+	if err = l.cq.SetWaiting(c.Wait); err != nil {
+		return nil, err
+	}
 	l.qp, err = c.PD.CreateQP(iwarp.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, MaxSend: maxSend, MaxRecv: recvBuffers, MaxSGE: 1})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)

@@ -34,11 +34,11 @@ func (l *Link) jobLocked(f *Flight) {
 	}
 	f.sent = true
 	// Unsignaled: its place on the SQ is known to be free when a later Write has completed.
-	err := l.qp.PostSend(&iwarp.SendWR{
-		ID: wrOther, Op: iwarp.OpSendInv, Flags: iwarp.Inline | iwarp.Unsignaled,
-		Data: f.Msg, InvSTag: iwarp.STag(f.Credit.Slot.STag),
-	})
-	if err != nil {
+	wr := iwarp.SendWR{ID: wrOther, Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Unsignaled, Data: f.Msg}
+	if inv := l.ends(&f.Credit); inv != 0 {
+		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
+	}
+	if err := l.qp.PostSend(&wr); err != nil {
 		l.failLocked(fmt.Errorf("post a job: %w", err))
 	}
 	if f.Posted != nil {
@@ -52,7 +52,7 @@ func (l *Link) unspentLocked(f *Flight) {
 	if f.writes > 0 {
 		return
 	}
-	l.sendLocked(&job.Return{Credit: f.Credit.ID}, f.Credit.Slot.STag)
+	l.sendLocked(&job.Return{Credit: f.Credit.ID}, l.ends(&f.Credit))
 	delete(l.flights, f.ID)
 	f.end(ErrCancelled)
 }

@@ -34,6 +34,7 @@ import (
 // required.
 type Config struct {
 	Device iwarp.Device
+	Wait   iwarp.Waiting // how links wait for messages
 	PD     iwarp.PD
 	Log    *slog.Logger
 	Name   string          // of this build host, for the daemons' logs
@@ -270,7 +271,7 @@ func (l *Link) Use() {
 func (l *Link) Return(c job.Credit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sendLocked(&job.Return{Credit: c.ID}, c.Slot.STag)
+	l.sendLocked(&job.Return{Credit: c.ID}, l.ends(&c))
 }
 
 // demand is what a link's daemon has been told of the jobs for it, and what it will be told next.

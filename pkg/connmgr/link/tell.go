@@ -35,6 +35,15 @@ func (l *Link) sendLocked(m job.Message, inv uint32) {
 	}
 }
 
+// ends returns the STag that a message which spends c has to invalidate; 0 = none, as the daemon's slots stay
+// open.
+func (l *Link) ends(c *job.Credit) uint32 {
+	if l.welcome != nil && l.welcome.SlotsKept {
+		return 0
+	}
+	return c.Slot.STag
+}
+
 func (l *Link) ack(of job.Kind, seq uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

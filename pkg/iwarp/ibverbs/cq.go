@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/rdistcc/rdistcc/internal/spin"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -38,6 +39,7 @@ type cq struct {
 	inEvent  bool           // reaping because the device has notified
 	closed   bool
 	full     bool // it has overflowed
+	waiting  iwarp.Waiting
 }
 
 // armed says which completion rings the bell.
@@ -227,12 +229,39 @@ func (c *cq) Poll(dst []iwarp.WC) int {
 	return n
 }
 
+func (c *cq) SetWaiting(w iwarp.Waiting) error {
+	if err := w.Valid(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return iwarp.ErrClosed
+	}
+	c.waiting = w
+	return nil
+}
+
+// spinLocked takes what the device has until there is a completion, the queue is closed, or it is time to
+// block. It needs no notification.
+func (c *cq) spinLocked(ctx context.Context) {
+	var s spin.Wait
+	s.Begin(c.waiting.SpinFor(), true)
+	for c.lenLocked() == 0 && !c.closed && s.More(ctx) {
+		c.mu.Unlock()
+		c.mu.Lock()
+		c.reapLocked()
+	}
+	s.End()
+}
+
 func (c *cq) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lenLocked() == 0 {
 		c.reapLocked()
 	}
+	c.spinLocked(ctx)
 	for c.lenLocked() == 0 && !c.closed {
 		c.waiters++
 		c.armLocked()

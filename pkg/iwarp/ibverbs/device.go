@@ -191,6 +191,7 @@ func (d *device) query() error {
 		MaxIRD:        int(a.max_qp_rd_atom),
 		MaxORD:        int(a.max_qp_init_rd_atom),
 		RDMARead:      a.max_qp_rd_atom > 0,
+		PinsMR:        true,
 		SolicitedOnly: !d.siw, // siw does not notify of solicited receives at all
 		ReadRight:     !d.siw,
 	}

@@ -21,6 +21,7 @@
 //   - ReadRight: siw lets a peer read whatever an STag of the PD names;
 //   - SolicitedOnly: siw notifies of every completion;
 //   - EndReason: an end by Terminate is reported without its codes, if at all;
+//   - PinsMR: registering memory pins it, so it takes longer the more there is;
 //   - Guard, ReadStats: the device answers Reads by itself, unseen.
 //
 // Shared receive queues, memory windows, fast registration, local invalidation,

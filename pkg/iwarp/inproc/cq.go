@@ -3,7 +3,9 @@ package inproc
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
+	"github.com/rdistcc/rdistcc/internal/spin"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -41,6 +43,9 @@ type cq struct {
 	users    int // QPs, each counted once for sends and once for receives
 	broken   bool
 	closed   bool
+	waiting  iwarp.Waiting
+
+	news atomic.Uint32 // counts what wakes waiters, for those that spin
 }
 
 // reserve promises n places to a QP.
@@ -95,6 +100,7 @@ func (c *cq) token() {
 }
 
 func (c *cq) wakeWaiters() {
+	c.news.Add(1)
 	if c.arrived != nil {
 		close(c.arrived)
 		c.arrived = nil
@@ -136,19 +142,26 @@ func (c *cq) Poll(dst []iwarp.WC) int {
 	return n
 }
 
+func (c *cq) SetWaiting(w iwarp.Waiting) error {
+	if err := w.Valid(); err != nil {
+		return err
+	}
+	c.dev.n.lock()
+	defer c.dev.n.unlock()
+	if c.closed {
+		return iwarp.ErrClosed
+	}
+	c.waiting = w
+	return nil
+}
+
 // Wait releases the lock while it waits.
 func (c *cq) Wait(ctx context.Context) error {
+	var s spin.Wait
 	c.dev.n.lock()
 	for len(c.queue) == 0 && !c.closed && !c.broken {
-		if c.arrived == nil {
-			c.arrived = make(chan struct{})
-		}
-		arrived := c.arrived
-		c.dev.n.unlock()
-		select {
-		case <-arrived:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := c.await(ctx, &s); err != nil {
+			return err
 		}
 		c.dev.n.lock()
 	}
@@ -160,6 +173,30 @@ func (c *cq) Wait(ctx context.Context) error {
 		return c.overflow()
 	}
 	return nil
+}
+
+// await waits until something may have changed for a waiter, by spinning or by blocking. It releases the
+// lock.
+func (c *cq) await(ctx context.Context, s *spin.Wait) error {
+	if s.Begin(c.waiting.SpinFor(), false); s.Spins() {
+		seen := c.news.Load()
+		c.dev.n.unlock()
+		for c.news.Load() == seen && s.More(ctx) {
+		}
+		s.End()
+		return ctx.Err()
+	}
+	if c.arrived == nil {
+		c.arrived = make(chan struct{})
+	}
+	arrived := c.arrived
+	c.dev.n.unlock()
+	select {
+	case <-arrived:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (c *cq) ReqNotify(solicitedOnly bool) error {

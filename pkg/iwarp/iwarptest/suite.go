@@ -32,7 +32,7 @@ type suiteCase struct {
 
 // suite lists all cases. Each file has a list of its own.
 var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases, readEndCases, extCases,
-	srqCases, cqCases, memoryCases, stateCases)
+	srqCases, cqCases, waitCases, memoryCases, stateCases)
 
 // conn holds the two devices of one case.
 type conn struct {
