@@ -96,7 +96,9 @@ var edges = map[string][]string{
 	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit"}, // looks through texts as the wrapper does
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
+	"internal/netlab":              {}, // a network with delay, which experiments need as tests do
 	"internal/outputs":             {},
+	"internal/plot":                {},
 	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/sandbox", "internal/wire"},
 	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
 	"internal/rdmaread":            {"pkg/iwarp"},
@@ -123,14 +125,12 @@ var edges = map[string][]string{
 	"internal/test/kit/farmtest":           {"internal/test/kit/farm", "internal/test/kit/need", "internal/test/kit/standin"},
 	"internal/test/kit/honest":             {},
 	"internal/test/kit/need":               {},
-	"internal/test/kit/netlab":             {},
-	"internal/test/kit/plot":               {},
 	"internal/test/kit/relay":              {},
 	"internal/test/kit/standin":            {},
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/test/kit/debsrc", "internal/test/kit/netlab", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
-	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                                              // the same
-	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                                                 // response files are read as the wrapper does
-	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                                                   // and the programs, as processes
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                                     // the same
+	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                                        // response files are read as the wrapper does
+	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                                          // and the programs, as processes
 	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
