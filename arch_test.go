@@ -23,7 +23,7 @@ var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/streams", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistcc-perf": {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
+	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
 	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
 	// the stack: verbs over sockets, and other providers of them
@@ -88,8 +88,10 @@ var edges = map[string][]string{
 	"internal/driver/recipes":      {"internal/driver"},
 	"internal/entrypoint":          {},
 	"internal/exp":                 {"internal/plot"},
+	"internal/exp/all":             {"internal/exp", "internal/exp/peer", "internal/exp/wire"},
 	"internal/exp/end":             {"pkg/iwarp"},
 	"internal/exp/peer":            {},
+	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/peer", "pkg/iwarp"},
 	"internal/figure":              {},
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk"},

@@ -275,8 +275,11 @@ func (e *End) SendPart(ctx context.Context, off, n int) error {
 // Filled returns n bytes whose pages are there and not zero.
 func Filled(n int) []byte {
 	b := make([]byte, n)
-	for i := range b {
+	for i := range min(n, 4096) {
 		b[i] = byte(i>>8 ^ i)
+	}
+	for done := 4096; done < n; done *= 2 {
+		copy(b[done:], b[:done])
 	}
 	return b
 }

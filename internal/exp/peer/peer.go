@@ -189,12 +189,15 @@ func (p *Process) Close() error {
 }
 
 // Self returns the CPU time that this process and the children that it has waited for have used.
-func Self() (t time.Duration) {
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var u unix.Rusage
-		if unix.Getrusage(who, &u) == nil {
-			t += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-		}
+func Self() time.Duration { return Own() + rusage(unix.RUSAGE_CHILDREN) }
+
+// Own returns the CPU time that this process has used, without children.
+func Own() time.Duration { return rusage(unix.RUSAGE_SELF) }
+
+func rusage(who int) time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(who, &u) != nil {
+		return 0
 	}
-	return t
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
