@@ -40,13 +40,7 @@ func (r *Results) lines(v *View) (x []string, all []line) {
 		if !c.has(v.Where) {
 			continue
 		}
-		var names []string
-		for _, axis := range v.Lines {
-			if c[axis] != None {
-				names = append(names, r.label(axis, c[axis]))
-			}
-		}
-		name := strings.Join(names, ", ")
+		name := r.name(v, c)
 		i, ok := seen[name]
 		if !ok {
 			i = len(all)
@@ -62,22 +56,49 @@ func (r *Results) lines(v *View) (x []string, all []line) {
 	})
 	// In the order of the axes, not of the first round.
 	slices.SortStableFunc(all, func(a, b line) int { return r.rank(v, a.name) - r.rank(v, b.name) })
-	return x, all
+	return narrow(x, all)
+}
+
+// narrow leaves out the levels at which no line has a value.
+func narrow(x []string, all []line) ([]string, []line) {
+	var kept []string
+	of := make([][]Interval, len(all))
+	for k := range x {
+		if !slices.ContainsFunc(all, func(l line) bool { return l.at[k].N > 0 }) {
+			continue
+		}
+		kept = append(kept, x[k])
+		for i, l := range all {
+			of[i] = append(of[i], l.at[k])
+		}
+	}
+	for i := range all {
+		all[i].at = of[i]
+	}
+	return kept, all
 }
 
 // None is the level of an axis that does not apply to a cell.
 const None = "None"
 
+// name returns the name of a cell's line.
+func (r *Results) name(v *View, c Cell) string {
+	var names []string
+	for _, axis := range v.Lines {
+		if c[axis] != None {
+			names = append(names, r.label(axis, c[axis]))
+		}
+	}
+	if len(names) == 0 {
+		return None
+	}
+	return strings.Join(names, ", ")
+}
+
 // rank returns the place of a line's name among all combinations.
 func (r *Results) rank(v *View, name string) int {
 	for i, c := range r.of.Cells(r.Header.Size) {
-		var names []string
-		for _, axis := range v.Lines {
-			if c[axis] != None {
-				names = append(names, r.label(axis, c[axis]))
-			}
-		}
-		if strings.Join(names, ", ") == name {
+		if r.name(v, c) == name {
 			return i
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
+	"github.com/rdistcc/rdistcc/internal/exp/memory"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
 	"github.com/rdistcc/rdistcc/internal/exp/wire"
 )
@@ -12,8 +13,11 @@ import (
 // Experiments are all of them, by their numbers. One that is added has a line here, and a section in
 // docs/experiments.md.
 var Experiments = []*exp.Experiment{
+	memory.Registration,
+	wire.WaitingWays,
 	wire.Framing,
 	wire.Latency,
+	wire.Fairness,
 }
 
 // Find returns the experiment with that ID or name, or nil.

@@ -34,6 +34,7 @@ type hello struct {
 	Op      string `json:"o"`
 	Size    int    `json:"s"`           // bytes of a message
 	Recvs   int    `json:"r,omitempty"` // receives of the server, of Size bytes each if Op is send
+	Window  int    `json:"w,omitempty"` // bytes that the client may write; 0: Size
 	ThinkUS int    `json:"t,omitempty"` // time before an answer
 	NoCRC   bool   `json:"c,omitempty"`
 	Markers bool   `json:"m,omitempty"`
@@ -48,7 +49,7 @@ const untaggedHeader = 18
 
 // options returns what both ends of a connection are made with.
 func (h *hello) options(w end.Waiting) end.Options {
-	o := end.Options{Window: max(h.Size, 64), Wait: w, Conn: iwarp.ConnParam{ORD: depth, IRD: depth, Markers: h.Markers}}
+	o := end.Options{Window: max(h.Size, h.Window, 64), Wait: w, Conn: iwarp.ConnParam{ORD: depth, IRD: depth, Markers: h.Markers}}
 	if h.NoCRC {
 		o.Conn.CRC = iwarp.CRCOffIfAgreed
 	}
@@ -282,7 +283,12 @@ func (s *server) Close() (err error) {
 
 // dial connects an end that does what h says.
 func (s *server) dial(ctx context.Context, h *hello, w end.Waiting) (*end.End, error) {
-	e, err := end.New(s.dev, h.options(w))
+	return s.dialWith(ctx, h, h.options(w))
+}
+
+// dialWith does the same with options of its own for this end.
+func (s *server) dialWith(ctx context.Context, h *hello, o end.Options) (*end.End, error) {
+	e, err := end.New(s.dev, o)
 	if err != nil {
 		return nil, err
 	}
