@@ -109,18 +109,27 @@ func (r *Results) Of(c Cell, metric string) Interval {
 
 // Ratio returns a's metric over b's, round by round: what slowed a whole round is in both.
 func (r *Results) Ratio(a, b Cell, metric string) Interval {
+	return r.paired(a, b, metric, func(x, y float64) (float64, bool) { return x / y, y > 0 })
+}
+
+// paired summarises f of two cells' values of the same round, where there is one.
+func (r *Results) paired(a, b Cell, metric string, f func(x, y float64) (float64, bool)) Interval {
 	ma, mb := r.cells[a.Key()], r.cells[b.Key()]
 	if ma == nil || mb == nil {
 		return Interval{}
 	}
-	below := make(map[int]float64)
-	for _, x := range mb.values[metric] {
-		below[x.round] = x.v
+	other := make(map[int]float64)
+	for _, y := range mb.values[metric] {
+		other[y.round] = y.v
 	}
 	var v []float64
 	for _, x := range ma.values[metric] {
-		if d, ok := below[x.round]; ok && d > 0 {
-			v = append(v, x.v/d)
+		y, ok := other[x.round]
+		if !ok {
+			continue
+		}
+		if q, ok := f(x.v, y); ok {
+			v = append(v, q)
 		}
 	}
 	return summarise(v)
@@ -170,4 +179,9 @@ func Quantile(v []float64, q float64) float64 {
 		return s[len(s)-1]
 	}
 	return s[i] + (at-float64(i))*(s[i+1]-s[i])
+}
+
+// Difference returns a's metric less b's, round by round.
+func (r *Results) Difference(a, b Cell, metric string) Interval {
+	return r.paired(a, b, metric, func(x, y float64) (float64, bool) { return x - y, true })
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
+	"github.com/rdistcc/rdistcc/internal/exp/jobs"
 	"github.com/rdistcc/rdistcc/internal/exp/memory"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
 	"github.com/rdistcc/rdistcc/internal/exp/wire"
@@ -13,6 +14,9 @@ import (
 // Experiments are all of them, by their numbers. One that is added has a line here, and a section in
 // docs/experiments.md.
 var Experiments = []*exp.Experiment{
+	jobs.Carriers,
+	jobs.Setup,
+	jobs.Distance,
 	memory.Registration,
 	wire.WaitingWays,
 	wire.Framing,
@@ -33,7 +37,7 @@ func Find(name string) *exp.Experiment {
 // Handlers returns what a peer does for all experiments.
 func Handlers() map[string]peer.Handler {
 	all := make(map[string]peer.Handler)
-	for _, h := range []map[string]peer.Handler{wire.Handlers()} {
+	for _, h := range []map[string]peer.Handler{jobs.Handlers(), wire.Handlers()} {
 		maps.Copy(all, h)
 	}
 	return all

@@ -14,9 +14,10 @@ import (
 
 // Options are the sizes of an end.
 type Options struct {
-	Sends, Recvs int // requests that each queue holds; 0: 64
-	RecvLen      int // bytes of each receive; at least Control
-	Window       int // bytes that the peer may write and read; 0: none
+	Sends, Recvs int     // requests that each queue holds; 0: 64
+	RecvLen      int     // bytes of each receive; at least Control
+	Window       int     // bytes that the peer may write and read; 0: none
+	Memory       *Memory // in place of Window: memory that is registered already, and outlives the end
 	Wait         Waiting
 	Conn         iwarp.ConnParam
 }
@@ -38,6 +39,7 @@ type End struct {
 	Info     iwarp.ConnInfo
 
 	o       Options
+	own     bool // PD and MR are this end's
 	recvBuf []byte
 	recv    iwarp.MR
 	pending int // requests whose completion has not been polled
@@ -61,8 +63,13 @@ func New(dev iwarp.Device, o Options) (e *End, err error) {
 			e.Close()
 		}
 	}()
-	if e.PD, err = dev.AllocPD(); err != nil {
-		return e, err
+	if m := o.Memory; m != nil {
+		e.PD, e.MR, e.Window = m.PD, m.MR, m.Buf
+	} else {
+		e.own = true
+		if e.PD, err = dev.AllocPD(); err != nil {
+			return e, err
+		}
 	}
 	if e.SCQ, err = dev.CreateCQ(o.Sends); err != nil {
 		return e, err
@@ -74,9 +81,9 @@ func New(dev iwarp.Device, o Options) (e *End, err error) {
 	if e.recv, err = e.PD.RegMR(e.recvBuf, iwarp.LocalWrite, nil); err != nil {
 		return e, err
 	}
-	if o.Window > 0 {
+	if e.own && o.Window > 0 {
 		e.Window = Filled(o.Window)
-		if e.MR, err = e.PD.RegMR(e.Window, iwarp.LocalWrite|iwarp.RemoteWrite|iwarp.RemoteRead, nil); err != nil {
+		if e.MR, err = e.PD.RegMR(e.Window, Rights, nil); err != nil {
 			return e, err
 		}
 	}
@@ -146,20 +153,31 @@ func (e *End) Close() {
 	if e.QP != nil {
 		_ = e.QP.Destroy()
 	}
-	for _, mr := range []iwarp.MR{e.recv, e.MR} {
-		if mr != nil {
-			_ = mr.Dereg()
-		}
+	if e.recv != nil {
+		_ = e.recv.Dereg()
+	}
+	if e.own && e.MR != nil {
+		_ = e.MR.Dereg()
 	}
 	for _, cq := range []iwarp.CQ{e.SCQ, e.RCQ} {
 		if cq != nil {
 			_ = cq.Close()
 		}
 	}
-	if e.PD != nil {
+	if e.own && e.PD != nil {
 		_ = e.PD.Dealloc()
 	}
 }
+
+// Memory is registered memory in a protection domain that several ends share.
+type Memory struct {
+	PD  iwarp.PD
+	MR  iwarp.MR
+	Buf []byte
+}
+
+// Rights are those of memory that a peer may write and read.
+const Rights = iwarp.LocalWrite | iwarp.RemoteWrite | iwarp.RemoteRead
 
 // Hang ends the connection in order, so that the peer gets what was sent.
 func (e *End) Hang() {
