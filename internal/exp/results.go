@@ -109,11 +109,6 @@ func (r *Results) Of(c Cell, metric string) Interval {
 
 // Ratio returns a's metric over b's, round by round: what slowed a whole round is in both.
 func (r *Results) Ratio(a, b Cell, metric string) Interval {
-	return r.paired(a, b, metric, func(x, y float64) (float64, bool) { return x / y, y > 0 })
-}
-
-// paired summarises f of two cells' values of the same round, where there is one.
-func (r *Results) paired(a, b Cell, metric string, f func(x, y float64) (float64, bool)) Interval {
 	ma, mb := r.cells[a.Key()], r.cells[b.Key()]
 	if ma == nil || mb == nil {
 		return Interval{}
@@ -124,12 +119,8 @@ func (r *Results) paired(a, b Cell, metric string, f func(x, y float64) (float64
 	}
 	var v []float64
 	for _, x := range ma.values[metric] {
-		y, ok := other[x.round]
-		if !ok {
-			continue
-		}
-		if q, ok := f(x.v, y); ok {
-			v = append(v, q)
+		if y, ok := other[x.round]; ok && y > 0 {
+			v = append(v, x.v/y)
 		}
 	}
 	return summarise(v)
@@ -145,8 +136,9 @@ func (r *Results) untold(c Cell) string {
 	}
 }
 
-// resamples is how often the bootstrap draws. The interval's ends are stable to a percent with 1000.
-const resamples = 1000
+// resamples is how often the bootstrap draws: with some ten samples the interval's ends are samples, or lie between two,
+// and more draws find the same ones.
+const resamples = 400
 
 // summarise returns the median of v and the 95 % interval of it by bootstrap: the same for the same values.
 func summarise(v []float64) Interval {
@@ -179,9 +171,4 @@ func Quantile(v []float64, q float64) float64 {
 		return s[len(s)-1]
 	}
 	return s[i] + (at-float64(i))*(s[i+1]-s[i])
-}
-
-// Difference returns a's metric less b's, round by round.
-func (r *Results) Difference(a, b Cell, metric string) Interval {
-	return r.paired(a, b, metric, func(x, y float64) (float64, bool) { return x - y, true })
 }

@@ -85,21 +85,6 @@ func (r *Results) Beyond(c Cell, metric string, bound float64) Verdict {
 	return Verdict{NotHere, reason + fmt.Sprintf(", which includes %s", Short(bound))}
 }
 
-// Above judges that one interval lies above another.
-func Above(a, b Interval) Verdict {
-	if a.N < minRounds || b.N < minRounds {
-		return Verdict{NotHere, fmt.Sprintf("%d rounds, a verdict needs %d", min(a.N, b.N), minRounds)}
-	}
-	reason := fmt.Sprintf("%s (%s to %s) against %s (%s to %s)", Short(a.Median), Short(a.Lo), Short(a.Hi), Short(b.Median), Short(b.Lo), Short(b.Hi))
-	switch {
-	case a.Lo > b.Hi:
-		return Verdict{Holds, reason}
-	case a.Hi < b.Lo:
-		return Verdict{Fails, reason}
-	}
-	return Verdict{NotHere, reason + ": the intervals overlap"}
-}
-
 // Not turns a verdict round.
 func Not(v Verdict) Verdict {
 	switch v.Word {

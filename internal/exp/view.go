@@ -79,7 +79,7 @@ func narrow(x []string, all []line) ([]string, []line) {
 }
 
 // None is the level of an axis that does not apply to a cell.
-const None = "None"
+const None = "none"
 
 // name returns the name of a cell's line.
 func (r *Results) name(v *View, c Cell) string {

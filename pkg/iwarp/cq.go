@@ -185,6 +185,7 @@ func (c *cq) Poll(dst []WC) int {
 	return n
 }
 
+// Wait does not spin: experiment E4 (docs/experiments.md) says what that would gain and cost.
 func (c *cq) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	for c.n == 0 && !c.closed && !c.broken {

@@ -30,6 +30,9 @@ func (c *conn) newSlotLocked() *credit {
 			buf.Put()
 		}
 	}()
+	// Registered anew for each credit, which costs a microsecond on the software device; with an adapter it would be
+	// the hidden cost of experiment E3. What credits save is in E2 (docs/experiments.md).
+	//
 	// Bound to this QP, so that no other stream can write to it, and this one's Job or Return can invalidate
 	// it.
 	mr, err := c.pd.RegMR(buf.Bytes(), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp})

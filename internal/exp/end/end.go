@@ -18,6 +18,7 @@ type Options struct {
 	RecvLen      int     // bytes of each receive; at least Control
 	Window       int     // bytes that the peer may write and read; 0: none
 	Memory       *Memory // in place of Window: memory that is registered already, and outlives the end
+	Receives     *Memory // memory of the receives that is registered already, with Memory; nil: each end has its own
 	Wait         Waiting
 	Conn         iwarp.ConnParam
 }
@@ -77,9 +78,13 @@ func New(dev iwarp.Device, o Options) (e *End, err error) {
 	if e.RCQ, err = dev.CreateCQ(o.Recvs); err != nil {
 		return e, err
 	}
-	e.recvBuf = make([]byte, o.Recvs*o.RecvLen)
-	if e.recv, err = e.PD.RegMR(e.recvBuf, iwarp.LocalWrite, nil); err != nil {
-		return e, err
+	if o.Receives != nil {
+		e.recv, e.recvBuf = o.Receives.MR, o.Receives.Buf
+	} else {
+		e.recvBuf = make([]byte, o.Recvs*o.RecvLen)
+		if e.recv, err = e.PD.RegMR(e.recvBuf, iwarp.LocalWrite, nil); err != nil {
+			return e, err
+		}
 	}
 	if e.own && o.Window > 0 {
 		e.Window = Filled(o.Window)
@@ -153,7 +158,7 @@ func (e *End) Close() {
 	if e.QP != nil {
 		_ = e.QP.Destroy()
 	}
-	if e.recv != nil {
+	if e.recv != nil && e.o.Receives == nil {
 		_ = e.recv.Dereg()
 	}
 	if e.own && e.MR != nil {

@@ -99,8 +99,8 @@ var Carriers = &exp.Experiment{
 	},
 	Defaults: []exp.Default{
 		{What: "jobs travel by RDMA Write into slots that credits name", Where: "pkg/connmgr/link/write.go"},
-		{What: "memory of jobs is pooled", Where: "internal/shm"},
-		{What: "the manager keeps connections", Where: "pkg/connmgr/farm"},
+		{What: "memory of jobs is pooled", Where: "internal/shm/shm.go"},
+		{What: "the manager keeps connections", Where: "pkg/connmgr/farm/pool.go"},
 	},
 }
 

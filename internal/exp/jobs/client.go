@@ -40,16 +40,22 @@ func (c *client) connect(ctx context.Context, h hello, w end.Waiting) (conn, err
 		if err != nil {
 			return nil, err
 		}
-		return &tcpConn{c: nc, head: make([]byte, messageLen), result: make([]byte, maxResult)}, nil
+		return &tcpConn{client: c, c: nc, head: make([]byte, messageLen), buf: c.mem.text.Get().(*[]byte)}, nil
 	}
 	v := &verbsConn{client: c, h: h}
 	var err error
 	if v.mem, err = c.mem.get(); err != nil {
 		return nil, err
 	}
-	n, size := h.recvs()
-	v.e, err = end.New(c.dev, end.Options{Recvs: n, RecvLen: size, Memory: v.mem, Wait: w, Conn: iwarp.ConnParam{IRD: 8, ORD: 8}})
-	if err == nil {
+	if h.pools() {
+		if v.receives, err = c.mem.get(); err != nil {
+			v.close()
+			return nil, err
+		}
+	}
+	o := h.options(v.mem, v.receives)
+	o.Wait = w
+	if v.e, err = end.New(c.dev, o); err == nil {
 		var b []byte
 		if b, err = json.Marshal(&h); err == nil {
 			err = v.e.Dial(ctx, c.at.Verbs, b)
@@ -68,6 +74,8 @@ type verbsConn struct {
 	h   hello
 	e   *end.End
 	mem *end.Memory // text, then the sink
+
+	receives *end.Memory // nil: the end's own
 }
 
 func (v *verbsConn) close() {
@@ -75,6 +83,9 @@ func (v *verbsConn) close() {
 		v.e.Close()
 	}
 	v.client.mem.put(v.mem)
+	if v.receives != nil {
+		v.client.mem.put(v.receives)
+	}
 }
 
 // do carries a job. With memory of its own, the text is written into it here, as a preprocessor would; with pooled
@@ -176,11 +187,16 @@ func receiveChunks(ctx context.Context, e *end.End, buf []byte) error {
 
 // tcpConn carries jobs over TCP.
 type tcpConn struct {
-	c            net.Conn
-	head, result []byte
+	*client
+	c    net.Conn
+	head []byte
+	buf  *[]byte
 }
 
-func (t *tcpConn) close() { _ = t.c.Close() }
+func (t *tcpConn) close() {
+	_ = t.c.Close()
+	t.mem.text.Put(t.buf)
+}
 
 func (t *tcpConn) do(_ context.Context, j *job) ([]byte, int64, error) {
 	m := message{Op: opJob, What: j.what, Index: j.index, Len: uint32(len(j.text))}
@@ -195,7 +211,7 @@ func (t *tcpConn) do(_ context.Context, j *job) ([]byte, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	result := t.result[:done.Len]
+	result := (*t.buf)[:done.Len]
 	_, err = io.ReadFull(t.c, result)
 	return result, done.First, err
 }

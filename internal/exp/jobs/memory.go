@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -13,6 +14,7 @@ import (
 type memories struct {
 	pd   iwarp.PD
 	free chan *end.Memory
+	text sync.Pool // of *[]byte, not registered: for TCP, and for what two-sided texts are put together in
 }
 
 // maxFree bounds the memory that is kept: as many as there are clients at a time.
@@ -23,7 +25,9 @@ func newMemories(dev iwarp.Device) (*memories, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &memories{pd, make(chan *end.Memory, maxFree)}, nil
+	m := &memories{pd: pd, free: make(chan *end.Memory, maxFree)}
+	m.text.New = func() any { b := make([]byte, slotLen); return &b }
+	return m, nil
 }
 
 // get returns memory from the pool, or new one.

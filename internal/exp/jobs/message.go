@@ -5,6 +5,9 @@ package jobs
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/rdistcc/rdistcc/internal/exp/end"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Carriers of a job.
@@ -32,7 +35,7 @@ const (
 
 // Limits, in bytes.
 const (
-	maxText   = 4 << 20
+	maxText   = 2 << 20
 	maxResult = 1 << 20
 	slotLen   = maxText + maxResult
 	chunk     = 64 << 10 // of a Send
@@ -93,10 +96,14 @@ type hello struct {
 	Carrier, Memory string
 }
 
-// recvs returns how many receives a connection needs, and of what length.
-func (h *hello) recvs() (n, size int) {
+// pools reports whether the memory of receives is pooled as well: where there is much of it.
+func (h *hello) pools() bool { return h.Carrier == bySend && h.Memory != each }
+
+// options returns what an end is made with: as many receives as the longest text has Sends, and some.
+func (h *hello) options(slot, receives *end.Memory) end.Options {
+	o := end.Options{Recvs: 4, RecvLen: messageLen, Memory: slot, Receives: receives, Conn: iwarp.ConnParam{IRD: 8, ORD: 8}}
 	if h.Carrier == bySend {
-		return maxText/chunk + 2, chunk
+		o.Recvs, o.RecvLen = maxText/chunk+2, chunk
 	}
-	return 4, messageLen
+	return o
 }

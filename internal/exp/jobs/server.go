@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/exp/end"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
@@ -23,9 +26,10 @@ type addresses struct{ Verbs, TCP string }
 
 // wants is what a host is told at its start.
 type wants struct {
-	Addr   string   // IP address to listen on
-	Dir    string   // for compiles
-	Cached [][]byte // results that it has
+	Addr    string   // IP address to listen on
+	Control string   // TCP's congestion control; empty: the kernel's choice
+	Dir     string   // for compiles
+	Cached  [][]byte // results that it has
 }
 
 // host is the small compile server.
@@ -56,11 +60,15 @@ func (h *host) serve(ctx context.Context) (a addresses, err error) {
 	if h.mem, err = newMemories(h.dev); err != nil {
 		return a, err
 	}
-	ln, err := h.dev.Listen(ctx, net.JoinHostPort(h.Addr, "0"), &iwarp.ListenOptions{MaxPending: 1024, MaxPendingPerHost: 1024})
+	below, err := h.listen()
 	if err != nil {
 		return a, err
 	}
-	tcp, err := net.Listen("tcp", net.JoinHostPort(h.Addr, "0"))
+	ln, err := h.dev.Listen(ctx, "", &iwarp.ListenOptions{Listener: below, MaxPending: 1024, MaxPendingPerHost: 1024})
+	if err != nil {
+		return a, err
+	}
+	tcp, err := h.listen()
 	if err != nil {
 		return a, err
 	}
@@ -85,6 +93,28 @@ func (h *host) serve(ctx context.Context) (a addresses, err error) {
 	return addresses{ln.Addr().String(), tcp.Addr().String()}, nil
 }
 
+// listen listens on a free port. What it accepts has the listener's congestion control.
+func (h *host) listen() (net.Listener, error) {
+	ln, err := net.Listen("tcp", net.JoinHostPort(h.Addr, "0"))
+	if err != nil || h.Control == "" {
+		return ln, err
+	}
+	raw, err := ln.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return ln, setControl(raw, h.Control)
+}
+
+// setControl sets a socket's congestion control.
+func setControl(raw syscall.RawConn, control string) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = os.NewSyscallError("set TCP_CONGESTION", unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, control))
+	})
+	return errors.Join(err, failed)
+}
+
 // verbs serves a connection. Its errors end it, which is how the client learns of them.
 func (h *host) verbs(ctx context.Context, req iwarp.ConnRequest) {
 	var want hello
@@ -98,8 +128,15 @@ func (h *host) verbs(ctx context.Context, req iwarp.ConnRequest) {
 		return
 	}
 	defer h.mem.put(slot)
-	n, size := want.recvs()
-	e, err := end.New(h.dev, end.Options{Recvs: n, RecvLen: size, Memory: slot, Conn: iwarp.ConnParam{IRD: 8, ORD: 8}})
+	var receives *end.Memory
+	if want.pools() {
+		if receives, err = h.mem.get(); err != nil {
+			_ = req.Reject([]byte(err.Error()))
+			return
+		}
+		defer h.mem.put(receives)
+	}
+	e, err := end.New(h.dev, want.options(slot, receives))
 	if err != nil {
 		_ = req.Reject([]byte(err.Error()))
 		return
@@ -109,6 +146,11 @@ func (h *host) verbs(ctx context.Context, req iwarp.ConnRequest) {
 		return
 	}
 	s := &session{host: h, want: want, e: e, pooled: slot}
+	if want.Carrier == bySend {
+		text := h.mem.text.Get().(*[]byte)
+		defer h.mem.text.Put(text)
+		s.text = *text
+	}
 	for {
 		if err := s.job(ctx); err != nil {
 			if !errors.Is(err, end.ErrEnded) {
@@ -196,9 +238,6 @@ func (s *session) receive(ctx context.Context, mem *end.Memory, m *message) ([]b
 	n := int(m.Len)
 	switch s.want.Carrier {
 	case bySend:
-		if s.text == nil {
-			s.text = make([]byte, maxText)
-		}
 		return s.text[:n], receiveChunks(ctx, s.e, s.text[:n])
 	case byPull:
 		if n == 0 {
@@ -216,7 +255,9 @@ func (s *session) receive(ctx context.Context, mem *end.Memory, m *message) ([]b
 // tcp serves a connection over TCP.
 func (h *host) tcp(ctx context.Context, c net.Conn) {
 	defer c.Close()
-	head, text, result := make([]byte, messageLen), make([]byte, maxText), make([]byte, maxResult)
+	buf := h.mem.text.Get().(*[]byte)
+	defer h.mem.text.Put(buf)
+	head, text, result := make([]byte, messageLen), (*buf)[:maxText], (*buf)[maxText:]
 	for {
 		if _, err := io.ReadFull(c, head); err != nil {
 			return

@@ -24,6 +24,8 @@ type place struct {
 	addr  string // of the host
 	dial  func(ctx context.Context, addr string) (net.Conn, error)
 	start func(*exec.Cmd) error // nil: as processes start
+
+	control string // TCP's congestion control at the host; empty: the kernel's choice
 }
 
 // loopback has both sides on this machine.
@@ -55,7 +57,7 @@ func start(p place, dir string, cached [][]byte, say func(string)) (s *sides, er
 	if err = os.MkdirAll(dir, 0o700); err != nil {
 		return s, err
 	}
-	return s, s.proc.Call("jobs.serve", &wants{Addr: p.addr, Dir: dir, Cached: cached}, &s.at)
+	return s, s.proc.Call("jobs.serve", &wants{Addr: p.addr, Control: p.control, Dir: dir, Cached: cached}, &s.at)
 }
 
 // Close ends both.

@@ -89,7 +89,7 @@ var Registration = &exp.Experiment{
 		}},
 	},
 	Defaults: []exp.Default{
-		{What: "sources and results lie in slots and sinks, whose memory is recycled", Where: "internal/shm"},
+		{What: "sources and results lie in slots and sinks, whose memory is recycled", Where: "internal/shm/shm.go"},
 		{What: "`buffers.slots`: 64 jobs in flight share the pool", Where: "deploy/config.yaml"},
 		{What: "a credit's slot is registered anew for each job, so that its STag dies with the job", Where: "pkg/worker/credits.go"},
 	},
