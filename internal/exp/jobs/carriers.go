@@ -57,7 +57,7 @@ var Carriers = &exp.Experiment{
 	Prepare: prepareCarriers,
 	Views:   carrierViews(),
 	Claims: []exp.Predicate{
-		{Claim: "for heavy C++ the carrier makes no difference: all are within 10 % of warm TCP", Says: "expected shape, seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "for heavy C++ the carrier makes no difference: all are within 10 % of warm TCP", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			tcp := carried(heavyCXX, byTCP, exp.None, warm)
 			var parts []exp.Verdict
 			for _, by := range []string{bySend, byWrite, byPull} {
@@ -66,10 +66,10 @@ var Carriers = &exp.Experiment{
 			}
 			return exp.All(parts...)
 		}},
-		{Claim: "one-sided jobs take no more of the host's CPU than two-sided ones (large cached results)", Says: "expected shape, seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "one-sided jobs take no more of the host's CPU than two-sided ones (large cached results)", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(carried(cachedLarge, byWrite, pool, warm), carried(cachedLarge, bySend, pool, warm), "host", 1)
 		}},
-		{Claim: "two-sided jobs take no more of the host's CPU than TCP (large cached results)", Says: "expected shape, seeds [I], with an adapter in mind", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "two-sided jobs take no more of the host's CPU than TCP (large cached results)", Says: "expected [I], with an adapter in mind", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(carried(cachedLarge, bySend, pool, warm), carried(cachedLarge, byTCP, exp.None, warm), "host", 1)
 		}},
 		{Claim: "a warm connection is faster than a cold one for small cached results, with each carrier", Says: "RZ3764 [S], without figures", Judge: func(r *exp.Results) exp.Verdict {
@@ -92,7 +92,7 @@ var Carriers = &exp.Experiment{
 		{Claim: "pulling costs a warm job less than a fifth more time than writing (large cached results)", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(carried(cachedLarge, byPull, pool, warm), carried(cachedLarge, byWrite, pool, warm), "wall", 1.2)
 		}},
-		{Claim: "a client that polls has its small cached result sooner than one that waits for an event", Says: "expected shape, seeds [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "a client that polls has its small cached result sooner than one that waits for an event", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
 			c := carried(cachedSmall, byWrite, pool, warm)
 			return r.Less(c.With("wait", "poll"), c, "wall", 1)
 		}},

@@ -63,7 +63,7 @@ var Setup = &exp.Experiment{
 				return r.Less(kept(stepCredits, n), kept(stepCold, n), "p50", 1.0/3)
 			})
 		}},
-		{Claim: "with a manager a job's set-up does not depend on the number of clients: the median with 32 is within twice that with one", Says: "expected shape, seeds [I]", Cores: 32, Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "with a manager a job's set-up does not depend on the number of clients: the median with 32 is within twice that with one", Says: "expected [I]", Cores: 32, Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(kept(stepCredits, "32"), kept(stepCredits, "1"), "p50", 2)
 		}},
 		{Claim: "what is kept saves two thirds of the CPU time on either side", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {

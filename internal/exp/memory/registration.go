@@ -59,17 +59,17 @@ var Registration = &exp.Experiment{
 				return r.Less(way(software, intoPool, s), way(software, useOnce, s), "took", 1)
 			})
 		}},
-		{Claim: "where pages are pinned, copying into a pool beats registering used memory anew at every size up to 1 MiB", Says: "expected shape, seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "where pages are pinned, copying into a pool beats registering used memory anew at every size up to 1 MiB", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("size", 1, 1<<20, func(s string) exp.Verdict {
 				return r.Less(way(software, intoPool, s), way(pinning, register, s), "took", 1)
 			})
 		}},
-		{Claim: "where pages are pinned, use once is the worst at every size", Says: "expected shape, seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "where pages are pinned, use once is the worst at every size", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("size", 1, 1<<30, func(s string) exp.Verdict {
 				return exp.All(r.Less(way(pinning, register, s), way(pinning, useOnce, s), "took", 1), r.Less(way(software, intoPool, s), way(pinning, useOnce, s), "took", 1))
 			})
 		}},
-		{Claim: "a cache that always hits beats a copy from 64 KiB on", Says: "expected shape, seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "a cache that always hits beats a copy from 64 KiB on", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("size", 65536, 1<<30, func(s string) exp.Verdict {
 				return r.Less(way(pinning, cached+"100", s), way(software, intoPool, s), "took", 1)
 			})

@@ -61,7 +61,7 @@ var Fairness = &exp.Experiment{
 				return r.Less(shared(inPieces, n), shared(whole, n), "p99", 0.2)
 			})
 		}},
-		{Claim: "in pieces there is no head-of-line blocking: p99 is within three times that on a QP of its own", Says: "expected shape, seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "in pieces there is no head-of-line blocking: p99 is within three times that on a QP of its own", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return eachJobs(r, func(n string) exp.Verdict {
 				return r.Less(shared(inPieces, n), shared(ownQP, n), "p99", 3)
 			})

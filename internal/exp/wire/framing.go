@@ -44,7 +44,7 @@ var Framing = &exp.Experiment{
 		{Claim: "one core moves more than 5 Gb/s with CRCs off (FPDUs of 32 KiB)", Says: "OSC's software iWARP [A]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Beyond(framed("no-crc", "no-markers", "32768"), "core", 5)
 		}},
-		{Claim: "a CRC costs CPU time at every size of FPDU", Says: "OSC [A], who turned it off", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "a CRC costs CPU time at every size of FPDU", Says: "OSC [A], which turned it off", Judge: func(r *exp.Results) exp.Verdict {
 			return everyFPDU(r, func(s string) exp.Verdict {
 				return r.Less(framed("no-crc", "no-markers", s), framed("crc", "no-markers", s), "cpu", 1)
 			})
@@ -52,12 +52,12 @@ var Framing = &exp.Experiment{
 		{Claim: "at 32 KiB the CRC costs less than half as much again", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(framed("crc", "no-markers", "32768"), framed("no-crc", "no-markers", "32768"), "cpu", 1.5)
 		}},
-		{Claim: "markers cost CPU time at every size of FPDU", Says: "seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "markers cost CPU time at every size of FPDU", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return everyFPDU(r, func(s string) exp.Verdict {
 				return r.Less(framed("crc", "no-markers", s), framed("crc", "markers", s), "cpu", 1)
 			})
 		}},
-		{Claim: "larger FPDUs gain the most: 32 KiB with a CRC takes less CPU than 1408 bytes without", Says: "seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "larger FPDUs gain the most: 32 KiB with a CRC takes less CPU than 1408 bytes without", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(framed("crc", "no-markers", "32768"), framed("no-crc", "no-markers", "1408"), "cpu", 1)
 		}},
 		{Claim: "beyond 32 KiB nothing is gained: 60 KiB is less than a tenth cheaper", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {

@@ -35,7 +35,7 @@ var Latency = &exp.Experiment{
 		{Title: "CPU time of streams", Metric: "cpu", X: "size", Lines: []string{"transport"}},
 	},
 	Claims: []exp.Predicate{
-		{Claim: "plain TCP has the shorter round trip up to 4 KiB", Says: "seeds [A], as \"slightly slower\"", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "plain TCP has the shorter round trip up to 4 KiB", Says: "expected [I], as \"slightly slower\"", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("size", 1, 4096, func(s string) exp.Verdict {
 				return r.Less(of(opTCP, s), of(opSend, s), "rtt", 1)
 			})

@@ -57,19 +57,19 @@ var WaitingWays = &exp.Experiment{
 		{Title: "Round trips beside a build", Metric: "p50", X: "beside", Lines: []string{"wait"}, Where: exp.Cell{"beside": compilers}, Table: true},
 	},
 	Claims: []exp.Predicate{
-		{Claim: "polling has the shortest round trip when the answer comes at once", Says: "expected shape, seeds [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "polling has the shortest round trip when the answer comes at once", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(waiter("poll", "0", alone), waiter("event", "0", alone), "p50", 1)
 		}},
-		{Claim: "polling takes a whole core", Says: "expected shape, seeds [I]", Cores: 2, Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "polling takes a whole core", Says: "expected [I]", Cores: 2, Judge: func(r *exp.Results) exp.Verdict {
 			return r.Beyond(waiter("poll", "1000", alone), "cores", 0.9)
 		}},
-		{Claim: "events take the least CPU", Says: "expected shape, seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "events take the least CPU", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("think", 100, 1000, func(t string) exp.Verdict {
 				return exp.All(r.Less(waiter("event", t, alone), waiter("poll", t, alone), "cores", 1),
 					r.Less(waiter("event", t, alone), waiter("spin-50us", t, alone), "cores", 1))
 			})
 		}},
-		{Claim: "spinning for 50 us is within a quarter of polling when the peer answers at once", Says: "expected shape, seeds [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "spinning for 50 us is within a quarter of polling when the peer answers at once", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(waiter("spin-50us", "0", alone), waiter("poll", "0", alone), "p50", 1.25)
 		}},
 		{Claim: "beside compilers, a polling waiter makes the build at least a tenth longer than one that waits for events", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
