@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
+.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -112,6 +112,11 @@ sim:
 	$(call need,$(GO))
 	$(GO) run ./internal/test/program/simfarm/report -scale $(or $(SCALE),large) -seeds $(or $(SEEDS),3) -doc docs/scheduling.md $(SIMFLAGS)
 
+# What the papers compared, on this machine: rewrites the generated parts of docs/experiments.md, and keeps raw samples.
+exp: rdistcc-perf
+	$(call need,$(GO) gcc)
+	bin/rdistcc-perf exp all --size $(or $(EXPSIZE),ci) --out bin/exp --doc docs/experiments.md $(EXPFLAGS)
+
 # Random command lines, plain and with rdistcc: RUNS of them from SEED on. And TREES random trees of files, compiled after
 # each of the changes that happen to them. RANDOMFLAGS: of the test, say -inputs list.
 random:
@@ -159,7 +164,7 @@ interop: all
 # PLOTS=DIR: pictures of how busy the farms were.
 netns:
 	$(call need,$(GO) gcc make)
-	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./internal/test/kit/netlab ./internal/test/suite/network $(NETNSFLAGS)
+	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./internal/netlab ./internal/test/suite/network $(NETNSFLAGS)
 
 install: all install-docs
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions)

@@ -23,7 +23,7 @@ var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/streams", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistcc-perf": {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
+	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
 	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
 	// the stack: verbs over sockets, and other providers of them
@@ -89,6 +89,14 @@ var edges = map[string][]string{
 	"internal/driver":              {},
 	"internal/driver/recipes":      {"internal/driver"},
 	"internal/entrypoint":          {},
+	"internal/exp":                 {"internal/plot"},
+	"internal/exp/all":             {"internal/exp", "internal/exp/jobs", "internal/exp/memory", "internal/exp/peer", "internal/exp/wire"},
+	"internal/exp/end":             {"pkg/iwarp"},
+	"internal/exp/jobs":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "internal/netlab", "pkg/iwarp"},
+	"internal/exp/load":            {},
+	"internal/exp/memory":          {"internal/exp", "pkg/iwarp"},
+	"internal/exp/peer":            {},
+	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},
 	"internal/figure":              {},
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk"},
@@ -98,7 +106,9 @@ var edges = map[string][]string{
 	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit"}, // looks through texts as the wrapper does
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
+	"internal/netlab":              {}, // a network with delay, which experiments need as tests do
 	"internal/outputs":             {},
+	"internal/plot":                {},
 	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/sandbox", "internal/wire"},
 	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
 	"internal/rdmaread":            {"pkg/iwarp"},
@@ -126,14 +136,12 @@ var edges = map[string][]string{
 	"internal/test/kit/farmtest":           {"internal/test/kit/farm", "internal/test/kit/need", "internal/test/kit/standin"},
 	"internal/test/kit/honest":             {},
 	"internal/test/kit/need":               {},
-	"internal/test/kit/netlab":             {},
-	"internal/test/kit/plot":               {},
 	"internal/test/kit/relay":              {},
 	"internal/test/kit/standin":            {},
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/test/kit/debsrc", "internal/test/kit/netlab", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
-	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                                              // the same
-	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                                                 // response files are read as the wrapper does
-	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                                                   // and the programs, as processes
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                                     // the same
+	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                                        // response files are read as the wrapper does
+	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                                          // and the programs, as processes
 	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},

@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for i := range tests {
 		root.AddCommand(testCommand(&tests[i]))
 	}
-	root.AddCommand(rpingCommand(), exampleCommand(), idleCommand(), submitCommand())
+	root.AddCommand(rpingCommand(), exampleCommand(), idleCommand(), submitCommand(), expCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

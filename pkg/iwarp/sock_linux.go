@@ -12,7 +12,7 @@ import (
 
 // tuneConn sets what an RDMA stream needs of its TCP connection: no Nagle, whose wait for an ACK
 // costs a round trip in the middle of a message; a congestion control that does not fall back to
-// slow start after an idle period; and an end after stall for a peer that acknowledges nothing,
+// slow start after an idle period (experiment E2b, docs/experiments.md); and an end after stall for a peer that acknowledges nothing,
 // not even a keepalive: the kernel alone would try for a quarter of an hour.
 func tuneConn(c net.Conn, stall time.Duration) {
 	t := socketOf(c)

@@ -18,7 +18,7 @@ func (c *conn) newSlotLocked() *credit {
 	return &credit{c: c, slot: *k}
 }
 
-// lendLocked lends a slot to the peer.
+// lendLocked lends a slot to the peer, before it has a job for it: experiment E2 (docs/experiments.md) says what that saves.
 func (c *conn) lendLocked(k *credit, lent *lend.Credit) {
 	k.lent = lent
 	c.credits[lent.ID] = k

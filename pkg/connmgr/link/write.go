@@ -15,6 +15,8 @@ func (l *Link) chunk() uint64 {
 	return uint64(min(max(l.path.rate*chunkTime.Seconds(), chunkMin), chunkMax))
 }
 
+// Jobs go by Write into slots that credits name: experiments E1, E2b and E13 (docs/experiments.md) have the other ways.
+
 // postLocked posts what may be posted now: Writes by turns, and behind the last Write of a flight its Job.
 // An error ends the link, which ends all flights.
 func (l *Link) postLocked() {

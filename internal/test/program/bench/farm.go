@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/netlab"
+	"github.com/rdistcc/rdistcc/internal/netlab"
 )
 
 // farm is a manager and daemons of ours, in one group with the clients that will be started; the daemons
