@@ -19,6 +19,7 @@ type Client struct {
 	share  int     // credits that it may hold
 
 	queue []*Job // waiting jobs, the next one first
+	away  []*Job // waiting jobs whose sources are yet to be fetched, likewise
 	runs  int    // running jobs
 	// pass is the core time that the client has used, in seconds divided by part. The client of a tenant that
 	// has the lowest is served next. One that had no jobs starts from the tenant's vtime.

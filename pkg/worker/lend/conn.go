@@ -25,7 +25,8 @@ type Conn struct {
 
 // Credit is the right to run one job, held by a connection.
 type Credit struct {
-	ID uint64 // unique within the Ledger
+	ID   uint64 // unique within the Ledger
+	Bare bool   // it has no slot; set by the caller of Grant
 
 	given time.Time
 	asked time.Time // when the client was asked to return it; zero: it was not

@@ -26,7 +26,7 @@ func (l *Ledger) MayReclaim(slot int64) bool {
 	lent := int64(0)
 	for _, cl := range l.clients {
 		for _, c := range cl.conns {
-			lent += int64(len(c.credits))
+			lent += int64(c.slots())
 		}
 	}
 	free := int64(l.memory.free)

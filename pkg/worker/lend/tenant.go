@@ -18,6 +18,7 @@ type Tenant struct {
 	left     time.Time // when the last connection ended
 
 	queued, runs int // jobs of all its clients
+	ahead        int // jobs whose sources are fetched before they have a core
 	// width is the largest sum of queued and runs since the last tick, widthLast that of the tick before.
 	width, widthLast int
 	ended            time.Time // when a job last left its core

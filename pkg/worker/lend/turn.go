@@ -19,6 +19,7 @@ type Job struct {
 	started time.Time     // when it got a core
 	charge  time.Duration // what its client was charged with at that time
 	yields  bool          // it is being ended for a job of another tenant
+	ahead   bool          // it counts in Tenant.ahead
 }
 
 // state says where a job is.
@@ -27,12 +28,13 @@ type state uint8
 const (
 	coming  state = iota // not in a queue yet, or removed from it
 	waiting              // in its client's queue
+	away                 // in its client's queue, until its source may be fetched
 	running              // on a core
 	over                 // it has left its core
 )
 
-// Waits reports whether the job waits for a core.
-func (j *Job) Waits() bool { return j.state == waiting }
+// Waits reports whether the job waits for a core, or for its source to be fetched.
+func (j *Job) Waits() bool { return j.state == waiting || j.state == away }
 
 // Runs reports whether the job has a core.
 func (j *Job) Runs() bool { return j.state == running }
@@ -63,15 +65,21 @@ type Turn struct {
 
 // Enqueue adds a job of the connection to its client's queue.
 func (l *Ledger) Enqueue(c *Conn, j *Job) {
+	l.queue(c, j)
+	j.state = waiting
+	c.client.queue = append(c.client.queue, j)
+}
+
+// queue counts a job that comes into a queue of its client.
+func (l *Ledger) queue(c *Conn, j *Job) {
 	cl, t := c.client, c.tenant
-	if len(cl.queue) == 0 && cl.runs == 0 {
+	if len(cl.queue)+len(cl.away) == 0 && cl.runs == 0 {
 		cl.pass = max(cl.pass, t.vtime) // time without jobs earns nothing
 	}
 	if t.queued == 0 && t.runs == 0 {
 		t.pass = max(t.pass, l.vtime)
 	}
-	j.client, j.state = cl, waiting
-	cl.queue = append(cl.queue, j)
+	j.client = cl
 	t.queued++
 	t.width = max(t.width, t.queued+t.runs)
 	l.queued++
@@ -79,12 +87,17 @@ func (l *Ledger) Enqueue(c *Conn, j *Job) {
 
 // Dequeue removes a job from its queue, and reports whether it was there.
 func (l *Ledger) Dequeue(j *Job) bool {
-	if j.state != waiting {
+	if !j.Waits() {
 		return false
 	}
 	cl := j.client
-	i := slices.Index(cl.queue, j)
-	cl.queue = slices.Delete(cl.queue, i, i+1)
+	from := &cl.queue
+	if j.state == away {
+		from = &cl.away
+	}
+	i := slices.Index(*from, j)
+	*from = slices.Delete(*from, i, i+1)
+	j.landed()
 	cl.tenant.queued--
 	l.queued--
 	j.state = coming
