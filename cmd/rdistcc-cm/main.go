@@ -75,6 +75,7 @@ var flags = []struct{ name, key, usage string }{
 	{"hosts", "hosts", "compile hosts for commands that name none, a `LIST` as in RDISTCC_HOSTS"},
 	{"http", "http.manager", "serve metrics and the status page on `ADDR:PORT`"},
 	{"wait", "wait", "wait for messages of hosts `HOW`: loan, event, poll, hybrid or hybrid:DURATION; the last three spin"},
+	{"carrier", "manager.carrier", "let sources travel by `CARRIER`: auto, write, eager, pull"},
 	{"idle-exit", "manager.idle-exit", "exit after `DUR` without a compile; 0 = never"},
 	{"psk-file", "auth.psk-file", "authenticate both sides with the shared key in `FILE`"},
 	{"tls-cert", "auth.tls.cert", "use mutual TLS 1.3, with the certificate in `FILE`"},

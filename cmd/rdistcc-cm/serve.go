@@ -331,6 +331,10 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		name = fmt.Sprintf("uid %d", os.Getuid())
 	}
 	live := d.live(c)
+	eager := int64(c.Buffers.Eager)
+	if eager == 0 {
+		eager = -1
+	}
 	return connmgr.Options{
 		Name:          name,
 		Wait:          c.Waiting(),
@@ -341,6 +345,8 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		Result:        int64(c.Buffers.Result),
 		Large:         int64(c.Buffers.Large),
 		Prefault:      int64(c.Buffers.Prefault),
+		Eager:         eager,
+		Carrier:       c.Manager.Carrier,
 		Preprocessors: live.Preprocessors,
 		LocalJobs:     live.LocalJobs,
 		LocalShare:    live.LocalShare,

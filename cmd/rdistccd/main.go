@@ -68,6 +68,7 @@ var flags = []struct {
 	{"listen", "daemon.listen", "accept jobs on `ADDR:PORT`; may be repeated", true},
 	{"provider", "daemon.provider", "RDMA `PROVIDER`: soft, ibverbs or ibverbs:DEVICE", false},
 	{"wait", "wait", "wait for messages `HOW`: loan, event, poll, hybrid or hybrid:DURATION; the last three spin", false},
+	{"carrier", "daemon.carriers", "accept sources that travel by `CARRIER`: write, eager, pull; may be repeated", true},
 	{"jobs", "daemon.jobs", "run `N` compiles at a time; 0 = one per core", false},
 	{"nice", "daemon.nice", "run compilers with nice `LEVEL`", false},
 	{"allow", "daemon.allow", "accept jobs only from this `NETWORK` (10.0.0.0/8) and from this machine, on top of authentication; may be repeated", true},

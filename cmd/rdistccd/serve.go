@@ -198,6 +198,10 @@ func (d *daemon) work() (err error) {
 	}
 	slot, prefault := slotSize(c)
 	d.readers.Store(&c.HTTP.Readers)
+	eager := int64(0)
+	if slices.Contains(c.Daemon.Carriers, "eager") {
+		eager = int64(c.Buffers.Eager)
+	}
 	metrics := d.metrics
 	d.checkIdentity()
 	// The pages are only served after the start, but an address that is taken ends it now.
@@ -221,6 +225,7 @@ func (d *daemon) work() (err error) {
 		Device: d.dev, Wait: c.Waiting(), Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Slots: slotAccess[c.Daemon.SlotAccess], Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
+		Eager: eager, NoWrite: !slices.Contains(c.Daemon.Carriers, "write"), NoPull: !slices.Contains(c.Daemon.Carriers, "pull"),
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Grace: drainGrace, Tree: treeMode[c.Daemon.Tree],
 		ClientRunning: c.Limits.ClientRunning, ClientQueued: c.Limits.ClientQueued, ClientBytes: int64(c.Limits.ClientBytes),
 		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
@@ -451,6 +456,7 @@ func fixed(a, b *config.Config) []string {
 		{"daemon.provider", a.Daemon.Provider == b.Daemon.Provider},
 		{"wait", a.Wait == b.Wait},
 		{"daemon.slot-access", a.Daemon.SlotAccess == b.Daemon.SlotAccess},
+		{"daemon.carriers", slices.Equal(a.Daemon.Carriers, b.Daemon.Carriers)},
 		{"daemon.jobs", a.Daemon.Jobs == b.Daemon.Jobs},
 		{"daemon.user", a.Daemon.User == b.Daemon.User},
 		{"daemon.work-dir", a.Daemon.WorkDir == b.Daemon.WorkDir},

@@ -141,6 +141,7 @@ type Buffers struct {
 	Large    Size `yaml:"large"`    // everything fetched, together; 0 = nothing is fetched
 	Prefault Size `yaml:"prefault"` // part of each that is kept in memory
 	Slots    int  `yaml:"slots"`    // jobs in flight at a time
+	Eager    Size `yaml:"eager"`    // largest arguments and source that travel inside a message; 0 = none
 }
 
 // Store configures what a daemon keeps of its clients' files for their later jobs.
@@ -156,12 +157,14 @@ type Store struct {
 type Manager struct {
 	Socket   string        `yaml:"socket"`    // empty = cm.sock in the state directory
 	IdleExit time.Duration `yaml:"idle-exit"` // 0 = never; the default is for managers that a wrapper started
+	Carrier  string        `yaml:"carrier"`   // how sources get to hosts: auto, write, eager, pull
 }
 
 // Daemon holds rdistccd's own settings.
 type Daemon struct {
 	Listen     []string      `yaml:"listen"`
 	Provider   string        `yaml:"provider"` // of the verbs: soft, ibverbs, ibverbs:DEVICE
+	Carriers   []string      `yaml:"carriers"` // how sources may get here: write, eager, pull; at least one of write and pull
 	Jobs       int           `yaml:"jobs"`     // compiles at a time; 0 = number of cores
 	Nice       int           `yaml:"nice"`
 	Allow      []string      `yaml:"allow"`    // networks that may send jobs; required beyond loopback
@@ -209,12 +212,13 @@ func Default() *Config {
 			Audit:        0.002,
 		},
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
-		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64},
+		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute},
-		Manager: Manager{IdleExit: 10 * time.Minute},
+		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},
 			Provider:   "soft",
+			Carriers:   []string{"write", "eager", "pull"},
 			Nice:       5,
 			JobTimeout: 10 * time.Minute,
 			Tree:       "auto",

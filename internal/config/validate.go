@@ -65,6 +65,7 @@ func (c *Config) Validate() error {
 		{"buffers.large", sized(c.Buffers.Large, 0, 1024*GiB)},
 		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
+		{"buffers.eager", sized(c.Buffers.Eager, 0, MiB)},
 		{"store.memory", storeMemory(c.Store.Memory)},
 		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},
 		{"store.dir", absoluteOrEmpty(c.Store.Dir)},
@@ -81,6 +82,8 @@ func (c *Config) Validate() error {
 		{"daemon.listen", listen(c.Daemon.Listen)},
 		{"daemon.provider", provider(c.Daemon.Provider)},
 		{"daemon.slot-access", oneOf(c.Daemon.SlotAccess, "auto", "anew", "kept")},
+		{"manager.carrier", oneOf(c.Manager.Carrier, "auto", "write", "eager", "pull")},
+		{"daemon.carriers", carriers(c.Daemon.Carriers)},
 		{"daemon.jobs", between(c.Daemon.Jobs, 0, 10000)},
 		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
 		{"daemon.allow", networks(c.Daemon.Allow)},
@@ -193,6 +196,19 @@ func provider(p string) error {
 		return nil
 	}
 	return fmt.Errorf("%q is none of soft, ibverbs, ibverbs:DEVICE", p)
+}
+
+// carriers checks the ways in which sources may come. One of them must be able to bring any source.
+func carriers(list []string) error {
+	for _, word := range list {
+		if err := oneOf(word, "write", "eager", "pull"); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(list, "write") && !slices.Contains(list, "pull") {
+		return fmt.Errorf("has neither write nor pull, so that only small sources could come")
+	}
+	return nil
 }
 
 func between(n, lo, hi int) error {

@@ -191,8 +191,16 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 		line("inputs", "%s", inputsText(r))
 	}
 	if r.BytesOut+r.BytesIn > 0 {
-		line("bytes", "%s sent, %s received", figure.Bytes(r.BytesOut), figure.Bytes(r.BytesIn))
+		line("bytes", "%s sent%s, %s received", figure.Bytes(r.BytesOut), carrierText(r), figure.Bytes(r.BytesIn))
 	}
+}
+
+// carrierText says how the source travelled.
+func carrierText(r *report.JobRecord) string {
+	if r.Carrier == "" {
+		return ""
+	}
+	return " (" + r.Carrier + ")"
 }
 
 func consideredLines(r *report.JobRecord) []byte {

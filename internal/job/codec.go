@@ -14,16 +14,24 @@ type Message interface {
 func Append(dst []byte, m Message) []byte {
 	start := len(dst)
 	dst = m.appendTo(append(dst, byte(m.Kind())))
-	if len(dst)-start > MaxMessage {
+	if len(dst)-start-carried(m) > MaxMessage {
 		panic("job: message past MaxMessage")
 	}
 	return dst
 }
 
-// Parse decodes one message, which must be the whole of b. The result keeps no part of b. Every error
+// carried returns how many bytes of m's encoding do not count against MaxMessage.
+func carried(m Message) int {
+	if j, ok := m.(*Job); ok {
+		return len(j.Carried)
+	}
+	return 0
+}
+
+// Parse decodes one message, which must be the whole of b. Of b, the result keeps only Job.Carried. Every error
 // is an ErrMalformed; on a QP it ends the connection, as the sender does not speak this version.
 func Parse(b []byte) (Message, error) {
-	if len(b) == 0 || len(b) > MaxMessage {
+	if len(b) == 0 || len(b) > MaxMessage && Kind(b[0]) != KindJob || len(b) > MaxMessage+MaxEager {
 		return nil, malformed("message length")
 	}
 	m := newMessage(Kind(b[0]))

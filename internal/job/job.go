@@ -1,5 +1,6 @@
 // Package job defines the messages between a connection manager and a daemon: one message per
-// Send, little-endian, of at most MaxMessage bytes. It does no I/O.
+// Send, little-endian, of at most MaxMessage bytes. Behind a Job, the Send may carry what the job
+// consists of. The package does no I/O.
 //
 // A compile is two RDMA messages out and two back:
 //
@@ -9,8 +10,9 @@
 //	  sink ◀───────────────────────────────── RDMA Write  stdout, stderr, files
 //	  ◀────────────────────────── Send+Inval  Result (kills the sink STag)
 //
-// What is too big for slot or sink stays where it is: Job or Result offer a
-// window, from which the other side fetches it by RDMA Reads.
+// A source has three ways to the host, its Carrier: the Write above, inside the Send of the Job (eager), or
+// by RDMA Reads of the daemon out of a window that the Job offers (pull). What is too big for slot or sink
+// is always offered in a window, by the Job or the Result.
 //
 // All other messages are rare. Proof and Hello/Welcome come once per connection. Unsolicited messages
 // (Toolchains, Compilers, Grant, Recall, Drain, Heartbeat, Cancel, Demand) wait for the
@@ -28,8 +30,8 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 7
-	MaxMessage = 1024    // bytes; every posted receive is this long
+	Version    = 8
+	MaxMessage = 1024    // bytes; every posted receive is this long, and a daemon's by Welcome.Eager longer
 	Spare      = 16      // receives posted beyond the answers due
 	MaxOutputs = 16      // files that a job may bring back
 	MaxCredits = 16      // in one Grant
@@ -45,6 +47,7 @@ const (
 	AskLen     = 45      // bytes of a manager's Greeting.Auth, if it has one
 	AnswerLen  = 69      // bytes of a daemon's
 	ProofLen   = 32      // bytes of a Proof
+	MaxEager   = 1 << 20 // bytes of a source that Welcome.Eager may allow at most
 )
 
 // WindowTime is the least time for which what Result offers is kept, counted from the Result or from
@@ -111,6 +114,7 @@ type Hello struct {
 	// Weight is this manager's relative share when a host is divided among several. 1 is
 	// ordinary; 0 counts as 1.
 	Weight uint16
+	Bare   bool // it does not write sources: its credits need no slots
 }
 
 // Welcome answers Hello.
@@ -119,6 +123,7 @@ type Welcome struct {
 	Jobs       uint16 // compiles at a time
 	MaxBody    uint64 // bytes of Body and text together that fit into a slot
 	MaxSource  uint64 // bytes of Body and text together that the daemon fetches at most; 0 = it does not fetch
+	Eager      uint32 // bytes of Body and text together that a Job may carry in its own Send, at most MaxEager; 0 = none
 	MaxResult  uint64 // bytes of a result that the daemon writes back at most
 	Toolchains uint16 // number of IDs that follow in Toolchains messages
 	// Identifying means that the daemon is still finding out which compilers it has. Toolchains
@@ -155,11 +160,11 @@ type Compilers struct {
 	Names []string // at most MaxNames of at most MaxVersion bytes
 }
 
-// Credit is the right to place and queue one compile, with the slot for its source. It ends with a
+// Credit is the right to place and queue one compile, mostly with a slot for its source. It ends with a
 // Job, a Return, or the QP.
 type Credit struct {
 	ID   uint64
-	Slot Window
+	Slot Window // none: a bare credit, whose job comes eager or is pulled
 }
 
 // Grant grants credits.
@@ -177,8 +182,8 @@ type Recall struct {
 // Return returns an unspent credit.
 type Return struct{ Credit uint64 }
 
-// Job starts a compile whose Body and text are in the credit's slot, or in Source: then the daemon
-// fetches all of it before it answers.
+// Job starts a compile whose Body and text are in the credit's slot, or in Carried, or in Source: then the
+// daemon fetches all of it before it answers. The Send invalidates the credit's slot, if it has one.
 type Job struct {
 	ID        uint64 // chosen by the manager; unique on the connection
 	Credit    uint64
@@ -187,15 +192,17 @@ type Job struct {
 	TextOff   uint32 // BodyLen rounded up to BodyAlign
 	TextLen   uint64
 	Sink      Window   // where the result goes
-	Source    Window   // Body and text, if they are too big for the slot
+	Source    Window   // Body and text, if the daemon is to fetch them
 	Fetch     uint64   // bytes of a result that the manager fetches at most when it is too big for Sink; 0 = none
 	Timeout   uint32   // milliseconds of wall time for the compile; 0 = the daemon's limit
 	Digest    [16]byte // package digest, over the unpacked TextOff+TextLen bytes; zero = none
-	Packed    uint64   // bytes in the slot, or in Source, that form one zstd frame of Body and text, which BodyLen, TextOff and TextLen describe unpacked; 0 = plain
+	Packed    uint64   // bytes in the slot, in Source, or of Carried, that form one zstd frame of Body and text, which BodyLen, TextOff and TextLen describe unpacked; 0 = plain
 	Memory    uint64   // expected peak memory in bytes; 0 = unknown
 	Expect    uint32   // expected milliseconds of wall time; 0 = unknown
 	Zstd      bool     // the result may be packed
 	Store     bool     // Body has Blobs or Lists, which are processed before the job is queued
+	// Carried is Body and text, or the frame of them, if the Send brings them: the only field beyond MaxMessage. nil = it does not.
+	Carried []byte
 }
 
 // Status says what became of a job.

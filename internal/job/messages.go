@@ -26,13 +26,14 @@ func (*Compilers) Kind() Kind  { return KindCompilers }
 
 func (m *Hello) appendTo(b []byte) []byte {
 	b = appendShort(b, m.Name, MaxName)
-	return wire.AppendUint16(wire.AppendUint16(b, m.Want), m.Weight)
+	return wire.AppendBool(wire.AppendUint16(wire.AppendUint16(b, m.Want), m.Weight), m.Bare)
 }
 
 func (m *Hello) parse(r *reader) {
 	m.Name = r.short(MaxName)
 	m.Want = r.Uint16()
 	m.Weight = r.Uint16()
+	m.Bare = r.Bool()
 }
 
 func (m *Welcome) appendTo(b []byte) []byte {
@@ -40,6 +41,7 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = wire.AppendUint16(b, m.Jobs)
 	b = wire.AppendUint64(b, m.MaxBody)
 	b = wire.AppendUint64(b, m.MaxSource)
+	b = wire.AppendUint32(b, m.Eager)
 	b = wire.AppendUint64(b, m.MaxResult)
 	b = wire.AppendBool(wire.AppendUint16(b, m.Toolchains), m.Identifying)
 	b = m.Board.appendTo(b)
@@ -57,6 +59,9 @@ func (m *Welcome) parse(r *reader) {
 	m.Jobs = r.Uint16()
 	m.MaxBody = r.Uint64()
 	m.MaxSource = r.Uint64()
+	if m.Eager = r.Uint32(); m.Eager > MaxEager {
+		r.Fail("eager jobs past their limit")
+	}
 	m.MaxResult = r.Uint64()
 	m.Toolchains = r.Uint16()
 	m.Identifying = r.Bool()
@@ -160,7 +165,8 @@ func (m *Job) appendTo(b []byte) []byte {
 	b = wire.AppendUint64(b, m.Packed)
 	b = wire.AppendUint64(b, m.Memory)
 	b = wire.AppendUint32(b, m.Expect)
-	return wire.AppendBool(wire.AppendBool(b, m.Zstd), m.Store)
+	b = wire.AppendBool(wire.AppendBool(b, m.Zstd), m.Store)
+	return append(wire.AppendUint32(b, uint32(len(m.Carried))), m.Carried...)
 }
 
 func (m *Job) parse(r *reader) {
@@ -180,6 +186,14 @@ func (m *Job) parse(r *reader) {
 	m.Expect = r.Uint32()
 	m.Zstd = r.Bool()
 	m.Store = r.Bool()
+	n := r.Uint32()
+	if int64(n) != int64(len(r.Rest)) {
+		r.Fail("another length than the message carries")
+		return
+	}
+	if n > 0 {
+		m.Carried = r.Take(int(n))
+	}
 }
 
 func (m *Result) appendTo(b []byte) []byte {

@@ -22,6 +22,9 @@ const maxCredits = 8
 // job, and the one to Hello.
 const recvs = job.Spare + maxCredits + 1
 
+// reads is how many of the daemon's Reads may be outstanding.
+const reads = 16
+
 // Errors of a connection, which the errors of this package wrap.
 var (
 	ErrConnect  = errors.New("connect")
@@ -47,9 +50,11 @@ type Client struct {
 	rmr  iwarp.MR
 	wcs  []iwarp.WC
 	seq  uint32
-	last uint64     // number of the last job
-	keep bool       // Options.Keep
-	mrs  []iwarp.MR // of Fill
+	last uint64       // number of the last job
+	keep bool         // Options.Keep
+	mrs  []iwarp.MR   // of Fill, and of messages too long to be sent inline
+	by   *job.Carrier // Options.Carrier
+	most int          // bytes that can be sent inline
 
 	info    *iwarp.ConnInfo
 	welcome *job.Welcome
@@ -70,6 +75,9 @@ type Options struct {
 	// acknowledged, and no credit is returned.
 	Demand uint16
 	Keep   bool
+
+	// Carrier is how all sources travel; nil: each in the first possible way of write, eager and pull.
+	Carrier *job.Carrier
 }
 
 // Dial connects and introduces itself without a key. want is Options.Want.
@@ -80,7 +88,7 @@ func Dial(ctx context.Context, dev iwarp.Device, addr string, want int) (*Client
 // DialWith connects and introduces itself. An error about a key is psk.ErrMissing or psk.ErrWrong, unless
 // the daemon itself reports it by a *Rejected.
 func DialWith(ctx context.Context, dev iwarp.Device, addr string, o Options) (*Client, error) {
-	c := &Client{keep: o.Keep, recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
+	c := &Client{keep: o.Keep, by: o.Carrier, most: dev.Attr().MaxInline, recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
 	if err := c.dial(ctx, dev, addr, o); err != nil {
 		c.Close()
 		return nil, err
@@ -109,6 +117,9 @@ func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Opti
 	}
 	hi := job.Greeting{Version: job.Version}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil)}
+	if a := dev.Attr(); a.RDMARead {
+		p.IRD = uint16(min(reads, a.MaxIRD))
+	}
 	var proving *psk.Dialing
 	if o.Key != nil {
 		proving = o.Key.Dial(p.PrivateData, dev.Attr().StartUp)
@@ -192,6 +203,9 @@ func (c *Client) Fill(ctx context.Context) error {
 		return err
 	}
 	for _, k := range c.credits {
+		if k.Slot.STag == 0 {
+			continue // there is nothing to fill
+		}
 		mr, err := c.pd.RegMR(make([]byte, k.Slot.Len), 0, nil)
 		if err != nil {
 			return err
@@ -252,6 +266,15 @@ func (c *Client) send(m job.Message, inv iwarp.STag) error {
 	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m)}
 	if inv != 0 {
 		wr.Op, wr.InvSTag = iwarp.OpSendInv, inv
+	}
+	if len(wr.Data) > c.most {
+		mr, err := c.pd.RegMR(wr.Data, 0, nil)
+		if err != nil {
+			return err
+		}
+		c.mrs = append(c.mrs, mr)
+		wr.SGL = []iwarp.SGE{{Addr: mr.Base(), Length: uint32(len(wr.Data)), LKey: mr.STag()}}
+		wr.Flags, wr.Data = iwarp.Unsignaled, nil
 	}
 	return c.qp.PostSend(wr)
 }

@@ -77,8 +77,9 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 	bodyLen := len(slot)
 	off := job.TextOffset(bodyLen)
 	slot = append(append(slot[:bodyLen:bodyLen], make([]byte, off-bodyLen)...), j.Text...)
-	if uint64(len(slot)) > credit.Slot.Len {
-		return nil, fmt.Errorf("body and source are %d bytes: the host's slot has %d", len(slot), credit.Slot.Len)
+	carrier, err := c.carrier(uint64(len(slot)), credit)
+	if err != nil {
+		return nil, err
 	}
 	most := uint64(maxSink)
 	if j.Sink > 0 {
@@ -86,7 +87,7 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 	}
 	c.last++
 	p := &Pending{ID: c.last, sink: make([]byte, min(max(c.welcome.MaxResult, 1), most))}
-	smr, err := c.pd.RegMR(slot, 0, nil)
+	smr, err := c.show(slot, carrier)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +100,12 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 	p.mrs = append(p.mrs, kmr)
 	c.credits = c.credits[1:]
 	c.due[p.ID] = p
-	err = c.qp.PostSend(&iwarp.SendWR{
-		Op: iwarp.OpWrite, STag: iwarp.STag(credit.Slot.STag), TO: credit.Slot.TO,
-		SGL: []iwarp.SGE{{Addr: smr.Base(), Length: uint32(len(slot)), LKey: smr.STag()}},
-	})
+	if carrier == job.Write {
+		err = c.qp.PostSend(&iwarp.SendWR{
+			Op: iwarp.OpWrite, STag: iwarp.STag(credit.Slot.STag), TO: credit.Slot.TO,
+			SGL: []iwarp.SGE{{Addr: smr.Base(), Length: uint32(len(slot)), LKey: smr.STag()}},
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +115,46 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 		Timeout: uint32(j.Timeout.Milliseconds()),
 		Store:   j.Store || j.Body != nil && len(j.Body.Blobs)+len(j.Body.Lists) > 0,
 	}
-	return p, c.send(m, c.ends(&credit))
+	switch carrier {
+	case job.Pull:
+		m.Source = job.Window{STag: uint32(smr.STag()), TO: smr.Base(), Len: uint64(len(slot))}
+	case job.Eager:
+		m.Carried = slot
+	}
+	n := len(c.mrs)
+	err = c.send(m, c.ends(&credit))
+	p.mrs, c.mrs = append(p.mrs, c.mrs[n:]...), c.mrs[:n]
+	return p, err
+}
+
+// carrier returns how a source of n bytes travels: as Options.Carrier says, otherwise into the slot if the
+// credit has one, inside the message if that may be so long, or by the daemon's Reads.
+func (c *Client) carrier(n uint64, credit job.Credit) (job.Carrier, error) {
+	fits := [...]bool{
+		job.Write: n <= credit.Slot.Len && credit.Slot.STag != 0,
+		job.Eager: n <= uint64(c.welcome.Eager),
+		job.Pull:  n <= c.welcome.MaxSource && c.info.IRD > 0,
+	}
+	if c.by != nil {
+		if !fits[*c.by] {
+			return 0, fmt.Errorf("body and source are %d bytes, which the host does not take by %v", n, *c.by)
+		}
+		return *c.by, nil
+	}
+	for by, ok := range fits {
+		if ok && (job.Carrier(by) != job.Pull || credit.Slot.STag == 0) {
+			return job.Carrier(by), nil
+		}
+	}
+	return 0, fmt.Errorf("body and source are %d bytes: the host's slot has %d", n, credit.Slot.Len)
+}
+
+// show registers a source so that it can be sent, or read by the daemon.
+func (c *Client) show(source []byte, by job.Carrier) (iwarp.MR, error) {
+	if by == job.Pull {
+		return c.pd.RegMR(source, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp})
+	}
+	return c.pd.RegMR(source, 0, nil)
 }
 
 // Cancel asks the daemon to end jobs; each still has its result.

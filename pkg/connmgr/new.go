@@ -3,11 +3,13 @@ package connmgr
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
@@ -40,7 +42,10 @@ func New(o Options) (*Manager, error) {
 		past:     openPast(o.History, o.Log),
 	}
 	m.now.Store(&live)
-	var err error
+	carriers, err := o.carriers()
+	if err != nil {
+		return nil, fmt.Errorf("connection manager: %w", err)
+	}
 	if m.memory, err = slots.Open(o.memory()); err != nil {
 		return nil, err
 	}
@@ -49,11 +54,12 @@ func New(o Options) (*Manager, error) {
 	m.turns.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.LargeUsed,
-		Files: m.known.Files, States: farm.States(), Doubts: known.Words()})
+		Files: m.known.Files, States: farm.States(), Doubts: known.Words(), Carriers: job.CarrierNames()})
 	m.compilers = compilers.New(m.ctx, o.Object)
+	m.base.Carriers = carriers
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
 	m.base = attempt.Base{Farm: m.farm, Memory: m.memory, Metrics: m.metrics, Log: o.Log,
-		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn}
+		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn, Carriers: carriers}
 	m.metrics.Register(o.Registry) // last: the registry may collect at once
 	for _, h := range m.lists.Own().Sched {
 		m.metrics.Host(h.Addr)
@@ -65,6 +71,7 @@ func New(o Options) (*Manager, error) {
 func (m *Manager) farmOptions() farm.Options {
 	o := &m.o
 	return farm.Options{
+		Bare:   m.base.Carriers.Carrier == job.Pull && !m.base.Carriers.Auto,
 		Device: o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,
 		Here: func() scheduler.Load {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
@@ -75,6 +77,7 @@ type Options struct {
 	Source        int64                 // bytes of a source at most; beyond SlotSize, hosts fetch it (SlotSize)
 	Result        int64                 // bytes of a result at most; beyond SinkSize it is fetched (SinkSize)
 	Large         int64                 // bytes that all fetched or leased for fetching may take (none)
+	Eager         int64                 // bytes of a source at most that travels inside a message where Carrier is auto (16 KiB; negative: none)
 	Prefault      int64                 // bytes that each slot and sink keeps allocated (1 MiB)
 	Preprocessors int                   // at a time (twice the cores)
 	LocalJobs     int                   // at a time (the cores)
@@ -82,6 +85,9 @@ type Options struct {
 	// Dials is how many hosts that were never connected are dialled at a time, and as many again of those that
 	// were (512, but at most half of the descriptors).
 	Dials int
+
+	// Carrier is how sources travel where hosts take that: write, eager or pull; auto decides for each job (auto).
+	Carrier string
 
 	LocalShare    bool          // run jobs locally if that is sooner than on any host
 	Fast          bool          // accept what a host's compiler prints, even if ours might word it differently
@@ -113,6 +119,7 @@ func (o *Options) defaults() {
 	if o.Large == 0 {
 		o.Source, o.Result = o.SlotSize, o.SinkSize
 	}
+	setDefault(&o.Eager, 16<<10)
 	setDefault(&o.Prefault, min(1<<20, o.SlotSize, o.SinkSize))
 	setDefault(&o.MaxWrappers, 1024)
 	setDefault(&o.Dials, dialsAtATime())
@@ -143,10 +150,23 @@ func (o *Options) defaults() {
 // maxAudits bounds how many audits run at a time, and so how many slots they take from builds.
 const maxAudits = 2
 
+// carriers returns how sources travel.
+func (o *Options) carriers() (attempt.Choice, error) {
+	if o.Carrier == "" || o.Carrier == "auto" {
+		return attempt.Choice{Auto: true, Eager: o.Eager}, nil
+	}
+	c, err := job.ParseCarrier(o.Carrier)
+	return attempt.Choice{Carrier: c}, err
+}
+
 // memory returns the options of the memory for jobs.
 func (o *Options) memory() slots.Options {
+	message := int64(0)
+	if o.Eager > 0 {
+		message = o.Eager + job.MaxMessage
+	}
 	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{
-		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault}}
+		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault, Message: message}}
 }
 
 func setDefault[T int | int64 | time.Duration](v *T, d T) {

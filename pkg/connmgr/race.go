@@ -70,6 +70,7 @@ func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal)
 	res := won.Answer(r.started)
 	c.note(res)
 	c.record.CPUUS = won.Out.Result.CPU
+	c.record.Carrier = won.Carrier.String()
 	if won.Sink != c.sink {
 		c.sink.Drop()
 		c.sink, res.Moved = won.Sink.Share(), true

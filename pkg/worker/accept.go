@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// job handles a Job message: it queues the job, has bring do so, or answers with a refusal. An error ends the
-// connection.
+// job handles a Job message: it queues the job, has bring do so now or when its turn has come, or answers with
+// a refusal. An error ends the connection.
 func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	s := c.s
 	t := &task{c: c, m: m, queued: time.Now()}
@@ -48,6 +48,10 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 			t.before, t.taken = slices.Clone(c.taking), make(chan struct{})
 			c.taking = append(c.taking, t.taken)
 		}
+		if t.pulled = m.Source.STag != 0 && c.pulls() && m.Source.Len <= uint64(s.slots.Size()); t.pulled {
+			s.awaitLocked(t)
+			return nil
+		}
 		ctx, cancel := context.WithCancel(s.ctx)
 		t.abort = cancel
 		go t.bring(ctx) // waited for by c.work
@@ -69,11 +73,18 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	if c.tasks[m.ID] != nil || c.offers[m.ID] != nil || m.Sink.STag == 0 {
 		return nil, errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), t.k.free())
 	}
-	t.job.Asked, t.job.Source.Slot, t.job.Read = m, t.k.bytes(), t.read
+	t.job.Asked, t.job.Read = m, t.read
+	if t.k.buf != nil && !c.kept.use { // otherwise takeSource or lodge gives it memory that the client cannot reach
+		t.job.Source.Slot = t.k.bytes()
+	}
+	if m.Carried != nil {
+		t.job.Source.Brought(m.Carried, s.carried.give)
+	}
 	t.job.Tenant, t.job.Allowance, t.job.Fetches = c.keeps, c.allowance, c.peerReads
 	c.tasks[m.ID] = t
 	c.lent.Came(t.queued)
 	c.jobs++
+	s.o.Metrics.carried(m.Carrier())
 	if s.drain.begun {
 		return job.Refuse(job.CauseDraining, "going down"), nil
 	}
@@ -89,22 +100,30 @@ func (t *task) read(b *job.Body) {
 	t.shown.Store(&t.source)
 }
 
-// check checks the message's numbers against the slot or window, and the protocol.
+// check checks the message's numbers against the slot, the window or what came with it, and the protocol.
 func (t *task) check() error {
-	m, slot := t.m, uint64(t.k.mr.Len())
+	m, slot := t.m, uint64(t.c.s.slots.Size())
 	room := slot
-	if m.Source.STag != 0 {
-		room = m.Source.Len
-		n := uint64(m.TextOff) + m.TextLen
-		if m.Packed != 0 {
-			n = m.Packed
+	n := uint64(m.TextOff) + m.TextLen
+	if m.Packed != 0 {
+		n = m.Packed
+	}
+	switch {
+	case m.Carried != nil && m.Source.STag != 0:
+		return job.Refuse(job.CauseMalformed, "a source in a window, and one in the message")
+	case m.Carried != nil:
+		if room = uint64(len(m.Carried)); room != n {
+			return job.Refuse(job.CauseMalformed, "%d bytes carried for a text of %d at %d", room, m.TextLen, m.TextOff)
 		}
-		switch {
+	case m.Source.STag != 0:
+		switch room = m.Source.Len; {
 		case room > t.c.maxSource():
 			return job.Refuse(job.CauseTooBig, "a source of %d bytes: at most %d", room, t.c.maxSource())
 		case room != n:
 			return job.Refuse(job.CauseMalformed, "a window of %d bytes for a text of %d at %d", room, m.TextLen, m.TextOff)
 		}
+	case t.k.buf == nil:
+		return job.Refuse(job.CauseMalformed, "a bare credit, and no source in a window or the message")
 	}
 	if m.Packed != 0 {
 		if m.Packed > room {
@@ -131,6 +150,9 @@ func (c *conn) cancel(ids []uint64) {
 		t.stop(job.CauseCancelled)
 	}
 	for _, t := range queued {
+		if t.taken != nil {
+			t.tookIn() // it may not have been fetched yet
+		}
 		t.answer(&job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0)
 		c.work.Done()
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -19,6 +20,7 @@ func (t *task) answer(r *job.Result, n int) {
 	if t.abort != nil {
 		t.abort() // release the context
 	}
+	r, n = t.show(r, n)
 	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
 	t.logAudit(r, n)
@@ -47,6 +49,21 @@ func (t *task) answer(r *job.Result, n int) {
 	}
 }
 
+// show registers the first n bytes of the task's memory, from which its result is sent, if its credit had no
+// slot. It returns the answer and how many bytes of content it has, which are none if that fails.
+func (t *task) show(r *job.Result, n int) (*job.Result, int) {
+	if n == 0 || t.k.buf != nil {
+		return r, n
+	}
+	var err error
+	if t.k.ownMR, err = t.c.pd.RegMR(t.k.own.Bytes()[:n], 0, &iwarp.MROptions{QP: t.c.qp}); err == nil {
+		return r, n
+	}
+	f := run.Failed(fmt.Errorf("register a result: %w", err))
+	f.Queue, f.Wall, f.CPU, f.MaxRSS = r.Queue, r.Wall, r.CPU, r.MaxRSS
+	return f, 0
+}
+
 // conclude completes an answer, together with the credit that travels with it. id is the work request that
 // frees the slot when it completes. tell is false if the client is gone.
 func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
@@ -55,6 +72,7 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	defer s.mu.Unlock()
 	delete(c.tasks, t.m.ID)
 	c.lent.Answered()
+	s.missedLocked(t)
 	t.yielded(r)
 	if r.Status == job.StatusRefused && !t.lent.Yields() {
 		c.lent.Tenant().Lapsed(time.Now())

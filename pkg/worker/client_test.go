@@ -230,6 +230,14 @@ func (c *testClient) send(m job.Message) { c.post(m, 0) }
 
 func (c *testClient) post(m job.Message, inv uint32) {
 	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m)}
+	if most := c.dev.Attr().MaxInline; len(wr.Data) > most { // registered until the connection ends
+		mr, err := c.pd.RegMR(wr.Data, 0, nil)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		wr.SGL = []iwarp.SGE{{Addr: mr.Base(), Length: uint32(len(wr.Data)), LKey: mr.STag()}}
+		wr.Flags, wr.Data = iwarp.Unsignaled, nil
+	}
 	if kept := c.welcome != nil && c.welcome.SlotsKept; inv != 0 && (!kept || m.Kind() == job.KindRelease) {
 		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
 	}
@@ -275,9 +283,11 @@ type request struct {
 	text    string
 	sink    int // bytes; 0 = 1 MiB
 	timeout time.Duration
-	fetch   uint64 // bytes of a result that it would fetch
-	offer   bool   // the source lies in a window
-	raw     []byte // instead of body and text
+	fetch   uint64      // bytes of a result that it would fetch
+	offer   bool        // the source lies in a window, as it does with a bare credit in any case
+	eager   bool        // the source is in the message
+	guard   sync.Locker // held while the daemon reads the source; nil: none
+	raw     []byte      // instead of body and text
 	change  func(*job.Job)
 }
 
@@ -299,6 +309,7 @@ func (c *testClient) start(tc unit.ToolchainID, q request) uint64 {
 		copy(raw[off:], q.text)
 	}
 	n = len(raw)
+	q.offer = !q.eager && (q.offer || k.Slot.STag == 0)
 	if !q.offer {
 		copy(c.src, raw)
 	}
@@ -319,11 +330,14 @@ func (c *testClient) start(tc unit.ToolchainID, q request) uint64 {
 		Store:   len(q.body.Blobs)+len(q.body.Lists) > 0,
 	}
 	if q.offer {
-		if r.source, err = c.pd.RegMR(raw, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp}); err != nil {
+		if r.source, err = c.pd.RegMR(raw, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp, Guard: q.guard}); err != nil {
 			c.t.Fatal(err)
 		}
 		m.Source = job.Window{STag: uint32(r.source.STag()), TO: r.source.Base(), Len: uint64(n)}
 		n = 0 // written: nothing
+	}
+	if q.eager {
+		m.Carried, n = raw, 0
 	}
 	if q.change != nil {
 		q.change(m)

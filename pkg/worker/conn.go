@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -39,11 +40,12 @@ type conn struct {
 	pd     iwarp.PD
 	cq     iwarp.CQ
 	qp     iwarp.QP
-	recvs  []byte // job.MaxMessage bytes for each receive
+	recvs  []byte // Server.recvLen bytes for each receive
 	recvMR iwarp.MR
 	puller *rdmaread.Puller // fetches sources; guarded by s.mu
 	// peerReads says whether the client may send RDMA Reads.
 	peerReads bool
+	bare      bool   // it wants credits without slots; set by hello
 	board     *board // nil: none
 	// claim is set while the client has yet to prove that it has the key. It is written under s.mu, by serve's
 	// goroutine or before that starts.
@@ -63,6 +65,7 @@ type conn struct {
 	credits   map[uint64]*credit // on loan to the client, by ID
 	kept      keptSlots
 	tasks     map[uint64]*task   // unanswered, by the client's job ID
+	spare     []uint64           // receives that are not posted, the one to be posted next last
 	taking    []chan struct{}    // those task.taken that are not closed, in order of arrival
 	sending   map[uint64]*credit // slots from which a result is being sent, by work request
 	offers    map[uint64]*offer  // results to be fetched, by the client's job ID
@@ -113,7 +116,7 @@ func newConn(s *Server, id uint64, remote net.Addr) *conn {
 	}
 }
 
-// recvDepth returns how many receives are posted at all times: one for each credit that the client can hold,
+// recvDepth returns how many receives may be posted at a time: one for each credit that the client can hold,
 // which may become a Job or a Return, and then its result's window a Release; and job.Spare for the rest.
 func (s *Server) recvDepth() int { return s.most() + 1 + job.Spare }
 
@@ -131,8 +134,18 @@ func (c *conn) maxSource() uint64 {
 	if !c.puller.Can() {
 		return 0
 	}
-	return uint64(min(c.s.o.Source, c.s.large.Max()))
+	n := min(c.s.o.Source, c.s.large.Max())
+	if c.pulls() {
+		n = max(n, c.s.slots.Size())
+	}
+	return uint64(n)
 }
+
+// pulls reports whether the client's jobs may be pulled.
+func (c *conn) pulls() bool { return !c.s.o.NoPull && c.puller.Can() }
+
+// recvLen returns how many bytes each receive has.
+func (s *Server) recvLen() int { return job.MaxMessage + int(s.o.Eager) }
 
 const (
 	sendID = 1 << 63
@@ -144,14 +157,15 @@ const (
 type task struct {
 	c      *conn
 	m      *job.Job
-	k      *credit // its slot belongs to this task alone
+	k      *credit // its slot, or the memory in place of that, belongs to this task alone
+	pulled bool    // its source is fetched when its turn comes
 	job    run.Job // what runs
 	queued time.Time
 
 	before []chan struct{} // taken of earlier tasks of this connection that use the store
 	taken  chan struct{}   // closed once the contents that it brings are kept; nil: it does not use the store
 
-	abort context.CancelFunc // ends bring; nil if the task is queued at once
+	abort context.CancelFunc // ends bring; nil if the task is queued at once, or has yet to be fetched
 
 	no      *job.Refusal // why it is not run
 	started time.Time    // when it got a core
@@ -166,12 +180,14 @@ type task struct {
 	shown atomic.Pointer[string] // source, for Status; nil: not read yet
 }
 
-// credit is a slot on loan: to the peer until its Job or Return, then to the job.
+// credit is a slot on loan: to the peer until its Job or Return, then to the job. A bare one has no slot. Its
+// job gets memory of the same size, which no peer can write to, once it needs some (task.lodge).
 type credit struct {
 	c    *conn
 	lent *lend.Credit
 	slot
-	own *shm.Buffer // holds the job's source and result if slots stay open; nil otherwise
+	own   *shm.Buffer // holds the job's source and result if its slot stays open, or if it has none; nil otherwise
+	ownMR iwarp.MR    // of the result in own, if the credit has no slot
 }
 
 // offer is a result that is too big for the client's slot or sink. It has a window of its own, which the
@@ -212,19 +228,30 @@ func (t *task) size() uint64 {
 }
 
 // mostText returns how many bytes all files of a job may have together: as many as if the job brought them.
-func (t *task) mostText() uint64 { return max(uint64(t.k.mr.Len()), t.c.maxSource()) }
+func (t *task) mostText() uint64 { return max(uint64(t.c.s.slots.Size()), t.c.maxSource()) }
 
 // onWire returns the credit as messages carry it.
 func (k *credit) onWire() job.Credit { return job.Credit{ID: k.lent.ID, Slot: k.window()} }
 
 // free ends the loan. Nothing of ours may be reading or writing the slot's memory. The caller holds the
 // server's lock.
-func (k *credit) free() error {
+func (k *credit) free() (err error) {
+	if k.ownMR != nil {
+		if err = k.ownMR.Dereg(); err != nil {
+			err = fmt.Errorf("free a result: %w", err)
+			k.own.Discard() // the peer may still reach it, so no later job may use it
+			k.own = nil
+		}
+		k.ownMR = nil
+	}
 	if k.own != nil {
 		k.own.Put()
 		k.own = nil
 	}
-	return k.c.closeSlotLocked(k.slot)
+	if k.buf == nil {
+		return err
+	}
+	return errors.Join(err, k.c.closeSlotLocked(k.slot))
 }
 
 // connOf returns the connection that a lend.Conn belongs to.

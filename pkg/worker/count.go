@@ -17,6 +17,7 @@ type Metrics struct {
 	memory   prometheus.Histogram
 	windows  *prometheus.CounterVec
 	slots    prometheus.Counter
+	carriers *prometheus.CounterVec
 	endings  *prometheus.CounterVec
 	cancels  *prometheus.CounterVec
 	limits   *prometheus.CounterVec
@@ -55,6 +56,9 @@ func NewMetrics() *Metrics {
 		slots: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "rdistccd_slot_registrations_total", Help: "Slots registered with the device for a client to write to.",
 		}),
+		carriers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_carriers_total", Help: "Jobs that arrived, by how their source travels: written into a slot, eager inside the message, or pulled by this host.",
+		}, []string{"carrier"}),
 		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_connections_ended_total", Help: "Connections that ended, by cause.",
 		}, []string{"cause"}),
@@ -112,6 +116,13 @@ func (m *Metrics) panicked() {
 func (m *Metrics) limited(limit string) {
 	if m != nil {
 		m.limits.WithLabelValues(limit).Inc()
+	}
+}
+
+// carried counts a job that has arrived.
+func (m *Metrics) carried(c job.Carrier) {
+	if m != nil {
+		m.carriers.WithLabelValues(c.String()).Inc()
 	}
 }
 

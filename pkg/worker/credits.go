@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,10 +19,46 @@ func (c *conn) newSlotLocked() *credit {
 	return &credit{c: c, slot: *k}
 }
 
-// lendLocked lends a slot to the peer, before it has a job for it: experiment E2 (docs/experiments.md) says what that saves.
+// newCreditLocked returns a credit for c, with a slot or without. It returns nil if it needs a slot and there
+// is none.
+func (c *conn) newCreditLocked() *credit {
+	if c.bringsSlotLocked() {
+		if k := c.newSlotLocked(); k != nil || !c.pulls() {
+			return k
+		}
+	}
+	return &credit{c: c}
+}
+
+// bringsSlotLocked reports whether c's next credit has a slot. docs/scheduling.md has the rule.
+func (c *conn) bringsSlotLocked() bool {
+	s := c.s
+	switch {
+	case s.o.NoWrite:
+		return false
+	case !c.pulls():
+		return true
+	case c.bare:
+		return false
+	}
+	return s.lend.BringsSlot(c.lent, s.slots.Size())
+}
+
+// lendLocked lends a credit to the peer, mostly with a slot, before it has a job for it: experiment E2
+// (docs/experiments.md) says what that saves.
 func (c *conn) lendLocked(k *credit, lent *lend.Credit) {
-	k.lent = lent
+	k.lent, lent.Bare = lent, k.buf == nil
 	c.credits[lent.ID] = k
+	c.recvMoreLocked()
+}
+
+// recvMoreLocked posts the receive for a message that the client is about to be allowed. If that fails, the connection
+// has ended, or ends.
+func (c *conn) recvMoreLocked() {
+	if err := c.recvDueLocked(); err != nil && !errors.Is(err, iwarp.ErrState) {
+		c.log.Warn("post a receive", "err", err)
+		c.qp.Abort()
+	}
 }
 
 // rebalanceLocked grants and recalls credits as the ledger decides, and sends all messages that are due.
@@ -32,7 +69,7 @@ func (s *Server) rebalanceLocked() {
 	r := s.lend.Round(time.Now())
 	for to := r.Next(); to != nil; to = r.Next() {
 		c := connOf(to)
-		k := c.newSlotLocked()
+		k := c.newCreditLocked()
 		if k == nil {
 			r.Lack()
 			continue
@@ -61,7 +98,7 @@ func (c *conn) nextLocked() *credit {
 	if !s.lend.Due(c.lent, now) {
 		return nil
 	}
-	k := c.newSlotLocked()
+	k := c.newCreditLocked()
 	if k != nil {
 		c.lendLocked(k, s.lend.Grant(c.lent, now))
 	}
@@ -112,7 +149,10 @@ func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 	if k == nil {
 		return nil, fmt.Errorf("credit %d is not the client's", id)
 	}
-	if !c.shutSlot(w, &k.slot) {
+	if k.buf == nil && w.Inv {
+		return nil, fmt.Errorf("credit %d has no slot, and is spent with an invalidation", id)
+	}
+	if k.buf != nil && !c.shutSlot(w, &k.slot) {
 		if c.kept.use {
 			return nil, fmt.Errorf("credit %d is spent with an invalidation of its slot, which stays open", id)
 		}

@@ -219,8 +219,8 @@ func (t *task) lookUp(ctx context.Context, in *files.Set, noRoom bool) error {
 // tellLacking puts the IDs of the missing contents into the task's slot, as the content of its answer, so
 // that the client sends only these with the job again. It returns how many bytes these IDs are.
 func (t *task) tellLacking(r *job.Result) int {
-	room := min(uint64(t.k.mr.Len()), t.m.Sink.Len) / uint64(len(unit.ContentID{}))
-	if uint64(len(t.lacks)) > room {
+	room := min(uint64(t.c.s.slots.Size()), t.m.Sink.Len) / uint64(len(unit.ContentID{}))
+	if uint64(len(t.lacks)) > room || t.lodge() != nil {
 		return 0 // the client then sends everything
 	}
 	to := t.job.Source.Slot[:0]

@@ -18,7 +18,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs waiting for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_toolchains", "Compilers offered to managers.", func(st Status) float64 { return float64(st.Toolchains) }),
@@ -41,6 +41,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			func() float64 { return float64(s.o.Audit.Lost()) }),
 		gauge("rdistccd_tenants", "Tenants of the connected managers: names in certificates, or addresses.", func(st Status) float64 { return float64(st.Tenants) }),
 		gauge("rdistccd_streams", "Open streams, by which peers read metrics, profiles or the log.", func(st Status) float64 { return float64(st.Streams) }),
+		gauge("rdistccd_fetched_ahead", "Jobs whose sources are fetched, or being fetched, before they have a place.", func(st Status) float64 { return float64(st.Ahead) }),
 		gauge("rdistccd_large_bytes", "Memory of sources and results too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
 		gauge("rdistccd_credits", "Credits that managers hold unspent.", func(st Status) float64 {
 			n := 0
@@ -88,6 +89,9 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	m.cancelled(0, 0, 0)
 	for _, what := range []string{"source", "result"} {
 		m.windows.WithLabelValues(what)
+	}
+	for _, word := range job.CarrierNames() {
+		m.carriers.WithLabelValues(word)
 	}
 	for _, limit := range []string{limitConnections, limitQueued, limitYield, limitViolations, limitUnproven, limitSlots} {
 		m.limits.WithLabelValues(limit)

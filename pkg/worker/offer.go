@@ -18,6 +18,7 @@ func (t *task) offerLocked() (job.Window, error) {
 	c.lent.Offered()
 	c.offers[t.m.ID] = &offer{data: t.job.Offered, mr: mr}
 	t.job.Offered = nil
+	c.recvMoreLocked()
 	c.s.o.Metrics.window("result")
 	return job.Window{STag: uint32(mr.STag()), TO: mr.Base(), Len: uint64(mr.Len())}, nil
 }

@@ -46,6 +46,11 @@ type Options struct {
 	Source    int64         // largest source, in bytes, that is fetched because it is too big for a slot
 	Result    int64         // largest result, in bytes, that is offered because it is too big for slot or sink
 	Large     int64         // bytes that those may take together
+	// Eager is how many bytes of body and text a Job message may carry, at most job.MaxEager; 0 = none. Each
+	// receive is that much longer.
+	Eager     int64
+	NoWrite   bool          // credits have no slots
+	NoPull    bool          // only sources too big for a slot are fetched
 	WorkBase  string        // directory for the work area
 	Compilers string        // file that remembers the compilers across restarts; empty: no file
 	Answer    time.Duration // how long a compiler may take for one question about itself; 0 = 5 s

@@ -7,9 +7,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
+// newTurn makes t a job that the ledger has yet to see.
+func (t *task) newTurn() {
+	t.lent = lend.Job{Owner: t, Arrived: t.queued, Expect: time.Duration(t.m.Expect) * time.Millisecond, Memory: t.m.Memory}
+}
+
 // enqueueLocked queues t for the runners.
 func (s *Server) enqueueLocked(t *task) {
-	t.lent = lend.Job{Owner: t, Arrived: t.queued, Expect: time.Duration(t.m.Expect) * time.Millisecond, Memory: t.m.Memory}
+	if !t.pulled { // otherwise it has waited there for its source
+		t.newTurn()
+	}
 	s.lend.Enqueue(t.c.lent, &t.lent)
 	s.wake.Signal()
 	s.publishLocked()
@@ -105,6 +112,7 @@ func (s *Server) take(r *runner) (turn, *task) {
 			return turnForget, nil
 		}
 		if t := s.nextTaskLocked(time.Now()); t != nil {
+			s.fetchLocked() // the next source: t leaves a place for it
 			s.publishLocked()
 			return turnTask, t
 		}
@@ -126,6 +134,7 @@ func (s *Server) take(r *runner) (turn, *task) {
 func (c *conn) find(ids []uint64) (queued, running []*task) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
+	defer c.s.fetchLocked()
 	for _, id := range ids {
 		t := c.tasks[id]
 		if t == nil {

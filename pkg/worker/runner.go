@@ -73,6 +73,9 @@ func (r *runner) run(t *task) (res *job.Result, n int) {
 	if t.no != nil {
 		return run.Refused(t.no), 0
 	}
+	if err := t.lodge(); err != nil {
+		return run.Refused(err), 0
+	}
 	j := &t.job
 	j.Enter = func() error { return r.prepare(r.s.ctx) }
 	j.Trouble = func(err error) { r.s.noted(t, err) }

@@ -68,16 +68,16 @@ func (c *conn) open() (err error) {
 	c.s.mu.Lock()
 	c.qp = qp
 	c.s.mu.Unlock()
-	c.recvs = make([]byte, recvs*job.MaxMessage)
+	c.recvs = make([]byte, recvs*c.s.recvLen())
 	if c.recvMR, err = c.pd.RegMR(c.recvs, iwarp.LocalWrite, nil); err != nil {
 		return err
 	}
-	for i := range recvs {
-		if err := c.postRecv(uint64(i)); err != nil {
-			return err
-		}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for i := recvs; i > 0; i-- {
+		c.spare = append(c.spare, uint64(i-1))
 	}
-	return nil
+	return c.recvDueLocked()
 }
 
 // receive handles completions until the QP ends. An error is the reason to end it.
@@ -113,9 +113,9 @@ func (c *conn) receive() error {
 	}
 }
 
-// message handles one received message and posts its receive again.
+// message handles one received message.
 func (c *conn) message(w *iwarp.WC) error {
-	at := int(w.ID) * job.MaxMessage
+	at := int(w.ID) * c.s.recvLen()
 	m, err := job.Parse(c.recvs[at : at+int(w.ByteLen)])
 	state := c.at()
 	if err != nil && state == connProving {
@@ -124,7 +124,10 @@ func (c *conn) message(w *iwarp.WC) error {
 	if err != nil {
 		return err
 	}
-	if err := c.postRecv(w.ID); err != nil {
+	if j, ok := m.(*job.Job); ok && j.Carried != nil {
+		j.Carried = c.s.carried.copy(j.Carried) // the client can write over the receive once it is posted again
+	}
+	if err := c.received(w.ID, m); err != nil {
 		if errors.Is(err, iwarp.ErrState) {
 			return nil // it is being closed gracefully; an error would abort what is still in transit
 		}
@@ -170,7 +173,7 @@ func (c *conn) hello(m *job.Hello) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.name = m.Name
+	c.name, c.bare = m.Name, m.Bare
 	c.enterLocked(connServing)
 	s.lend.Join(c.lent, c.boot, int(m.Weight), int(m.Want))
 	c.log = c.log.With("name", m.Name)
@@ -182,7 +185,7 @@ func (c *conn) hello(m *job.Hello) error {
 	}
 	list, more := s.compilers.Now()
 	err = c.sendLocked(&job.Welcome{
-		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
+		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), Eager: uint32(s.o.Eager), MaxResult: uint64(s.slots.Size()),
 		Toolchains: uint16(len(list)), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, SlotsKept: c.kept.use, Sandbox: uint16(s.measuresLocked()),
 		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
 	})

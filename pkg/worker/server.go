@@ -35,6 +35,7 @@ type Server struct {
 	machine   files.Machine     // this machine's own headers
 	learner   *files.Learner    // reads them in advance, if Options.Learn
 	forgets   atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep
+	carried   carried           // memory of eager jobs
 	intakes   chan *run.Scratch // one per place, which bounds how many tasks are taken in at a time
 	area      *workdir.Area
 	guard     *workdir.Guard

@@ -27,7 +27,7 @@ const patience = 60 * time.Second
 // testServer is a server on loopback with tools of its own.
 type testServer struct {
 	*Server
-	t    *testing.T
+	t    testing.TB
 	dev  iwarp.Device
 	addr string
 	base string // holds the work area
@@ -53,7 +53,7 @@ func (s *syncBuffer) String() string {
 }
 
 // startServer is beginServer, and waits for the end of the server's start.
-func startServer(t *testing.T, change func(*Options)) *testServer {
+func startServer(t testing.TB, change func(*Options)) *testServer {
 	t.Helper()
 	ts := beginServer(t, change)
 	ts.settle()
@@ -62,7 +62,7 @@ func startServer(t *testing.T, change func(*Options)) *testServer {
 
 // beginServer runs a server whose compilers are those in bin: real ones through links, or scripts. It is
 // closed and checked for leaks at the test's end.
-func beginServer(t *testing.T, change func(*Options)) *testServer {
+func beginServer(t testing.TB, change func(*Options)) *testServer {
 	t.Helper()
 	checkLeaks(t)
 	dev, err := iwarp.Open(iwarp.Config{})
@@ -164,7 +164,7 @@ func (ts *testServer) link(names ...string) {
 
 // checkLeaks compares descriptors and goroutines with the current ones, once the test and its other clean-up
 // are over.
-func checkLeaks(t *testing.T) {
+func checkLeaks(t testing.TB) {
 	t.Helper()
 	fds, goroutines := openFDs(t), runtime.NumGoroutine()
 	t.Cleanup(func() {
@@ -182,7 +182,7 @@ func checkLeaks(t *testing.T) {
 }
 
 // openFDs counts this process's descriptors, except those of the Go runtime.
-func openFDs(t *testing.T) int {
+func openFDs(t testing.TB) int {
 	t.Helper()
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -154,6 +154,9 @@ func (c *conn) closeKeptLocked() (errs []error) {
 }
 
 func (k *slot) window() job.Window {
+	if k.mr == nil {
+		return job.Window{}
+	}
 	return job.Window{STag: uint32(k.mr.STag()), TO: k.mr.Base(), Len: uint64(k.mr.Len())}
 }
 
@@ -164,8 +167,8 @@ func (k *slot) bytes() []byte { return k.buf.Bytes()[:k.mr.Len()] }
 // to it, so what the job brings is copied. The job's numbers have been checked.
 func (t *task) takeSource() error {
 	k, m := t.k, t.m
-	if !t.c.kept.use {
-		return nil
+	if !t.c.kept.use || m.Carrier() != job.Write {
+		return nil // nothing that matters is in the slot; lodge gives the task memory when it needs some
 	}
 	own, err := t.c.s.copies.TryGet(uint32(t.c.id))
 	if own == nil {
@@ -173,10 +176,7 @@ func (t *task) takeSource() error {
 		return job.Refuse(job.CauseFull, "no memory for the source")
 	}
 	n := uint64(m.TextOff) + m.TextLen
-	switch {
-	case m.Source.STag != 0:
-		n = 0
-	case m.Packed != 0:
+	if m.Packed != 0 {
 		n = m.Packed
 	}
 	to := own.Bytes()[:k.mr.Len()]
@@ -191,6 +191,9 @@ func (t *task) takeSource() error {
 // result returns the memory from which a result of the task is sent, which is open to the client if slots
 // stay open. The first n bytes are the result.
 func (t *task) result(n int) iwarp.SGE {
+	if t.k.buf == nil {
+		return iwarp.SGE{Addr: t.k.ownMR.Base(), Length: uint32(n), LKey: t.k.ownMR.STag()}
+	}
 	if t.k.own != nil {
 		copy(t.k.bytes(), t.k.own.Bytes()[:n])
 	}

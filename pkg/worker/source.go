@@ -4,16 +4,72 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // errCancelled is the error of a fetch that was cancelled.
 var errCancelled = errors.New("cancelled")
+
+// awaitLocked makes a task wait until its source may be fetched.
+func (s *Server) awaitLocked(t *task) {
+	t.newTurn()
+	s.lend.Await(t.c.lent, &t.lent)
+	s.fetchLocked()
+	s.publishLocked()
+}
+
+// errSlowFetch ends a fetch that takes longer than the job may.
+var errSlowFetch = errors.New("its source could not be fetched in the time of a compile")
+
+// fetchLocked begins to fetch the sources whose turn it is.
+func (s *Server) fetchLocked() {
+	for j := s.lend.Fetch(); j != nil; j = s.lend.Fetch() {
+		t := j.Owner.(*task)
+		limit := s.settings.Load().JobTimeout
+		if t.m.Timeout != 0 {
+			limit = min(limit, time.Duration(t.m.Timeout)*time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeoutCause(s.ctx, limit, errSlowFetch)
+		t.abort = cancel
+		go t.bring(ctx) // waited for by conn.work
+	}
+}
+
+// missedLocked makes room for another fetch if t's source does not come, or came for nothing.
+func (s *Server) missedLocked(t *task) {
+	if t.pulled {
+		s.lend.Missed(&t.lent)
+		s.fetchLocked()
+	}
+}
+
+// lodge gives a task memory for its source and its result if its credit brought none that only it can reach.
+func (t *task) lodge() error {
+	if t.job.Source.Slot != nil {
+		return nil
+	}
+	s := t.c.s
+	pool := s.slots
+	if t.k.buf != nil {
+		pool = s.copies // its slot stays open
+	}
+	buf, err := pool.TryGet(uint32(t.c.id))
+	if err != nil {
+		return fmt.Errorf("memory for a job: %w", err)
+	}
+	if buf == nil {
+		return job.Refuse(job.CauseFull, "no memory for another job now (buffers.slot)")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.k.own, t.job.Source.Slot = buf, buf.Bytes()[:s.slots.Size()]
+	return nil
+}
 
 // bring gets what a task needs before it can be queued, and queues it: its source, if the client offered that
 // in a window, and the contents that it names. It runs in a goroutine of its own, so no core is idle
@@ -35,7 +91,10 @@ func (t *task) bring(ctx context.Context) {
 	if queued = r == nil && t.here(ctx); queued {
 		return
 	}
-	if r == nil || ctx.Err() != nil {
+	switch {
+	case errors.Is(context.Cause(ctx), errSlowFetch):
+		r = run.Failed(job.Refuse(job.CauseTimeout, "%v", errSlowFetch))
+	case r == nil || ctx.Err() != nil:
 		r = &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
 	}
 	n := 0
@@ -50,9 +109,8 @@ func (t *task) fetch(ctx context.Context) *job.Result {
 	if t.m.Source.STag == 0 {
 		return nil
 	}
-	src, err := t.pull(ctx)
+	err := t.pull(ctx)
 	if err == nil {
-		t.job.Source.Fetched(src)
 		return nil
 	}
 	var no *job.Refusal
@@ -75,23 +133,38 @@ func (t *task) here(ctx context.Context) bool {
 	return true
 }
 
-// pull reads the window into large memory. When it returns, no Read of the window is under way any more: the
-// answer that follows ends the window.
-func (t *task) pull(ctx context.Context) (pulled *large.Part, err error) {
+// pull reads the window, into memory like a slot if it was the task's turn, otherwise into large memory.
+func (t *task) pull(ctx context.Context) error {
+	if t.pulled {
+		if err := t.lodge(); err != nil {
+			return err
+		}
+		return t.readInto(ctx, t.job.Source.Slot[:t.m.Source.Len])
+	}
+	src, err := t.c.s.large.Get(ctx, t.c.allowance, int64(t.m.Source.Len))
+	if err != nil {
+		return err
+	}
+	if err := t.readInto(ctx, src.Mem); err != nil {
+		src.Free()
+		return err
+	}
+	t.job.Source.Fetched(src)
+	t.c.s.o.Metrics.window("source")
+	return nil
+}
+
+// readInto reads the window into mem. When it returns, no Read of the window is under way any more, and the
+// client can change nothing in mem: the answer that follows ends the window.
+func (t *task) readInto(ctx context.Context, mem []byte) error {
 	c, s := t.c, t.c.s
 	w := t.m.Source
-	src, err := s.large.Get(ctx, c.allowance, int64(w.Len))
-	if err != nil {
-		return nil, err
+	if !s.o.Device.Attr().ReadRight {
+		clear(mem) // on this device the peer can read it
 	}
-	defer func() {
-		if pulled == nil {
-			src.Free()
-		}
-	}()
-	mr, err := c.pd.RegMR(src.Mem, iwarp.LocalWrite, &iwarp.MROptions{QP: c.qp})
+	mr, err := c.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: c.qp})
 	if err != nil {
-		return nil, fmt.Errorf("register memory for a source: %w", err)
+		return fmt.Errorf("register memory for a source: %w", err)
 	}
 	done := make(chan error, 1)
 	x := &rdmaread.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
@@ -106,12 +179,7 @@ func (t *task) pull(ctx context.Context) (pulled *large.Part, err error) {
 			err = errCancelled
 		}
 	}
-	err = errors.Join(err, mr.Dereg())
-	if err != nil {
-		return nil, err
-	}
-	s.o.Metrics.window("source")
-	return src, nil
+	return errors.Join(err, mr.Dereg())
 }
 
 // startPull starts x, or ends the QP if that fails, which ends x.

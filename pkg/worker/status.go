@@ -13,8 +13,9 @@ import (
 // Status is the state of a server, as a status page shows it.
 type Status struct {
 	Load       job.Load      `json:"load"`
-	Large      int64         `json:"large_bytes"` // memory of sources and results beyond slots and sinks
-	Tree       bool          `json:"tree"`        // jobs of the sources form are accepted
+	Ahead      int           `json:"fetched_ahead"` // jobs whose sources are fetched, or being fetched, before they have a place
+	Large      int64         `json:"large_bytes"`   // memory of sources and results beyond slots and sinks
+	Tree       bool          `json:"tree"`          // jobs of the sources form are accepted
 	Sandbox    SandboxStatus `json:"sandbox"`
 	Store      StoreStatus   `json:"store"`
 	Toolchains int           `json:"toolchains"` // number that clients are offered
@@ -62,7 +63,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()},
+	st := Status{Load: s.loadLocked(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()},
 		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants(), Streams: s.streams.all}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()

@@ -6,10 +6,37 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/offered"
 )
 
+// recvDueLocked posts as many receives as the client may send messages before it hears from us again: one for
+// each credit and each result that it has yet to fetch, one for its Hello, and job.Spare. Few are posted, and
+// those that were used last are used again, because each takes memory from its first eager job on.
+func (c *conn) recvDueLocked() error {
+	for last := len(c.spare) - 1; last >= 0 && c.s.recvDepth()-len(c.spare) < 1+job.Spare+len(c.credits)+len(c.offers); last-- {
+		if err := c.postRecv(c.spare[last]); err != nil {
+			return err
+		}
+		c.spare = c.spare[:last]
+	}
+	return nil
+}
+
+// received takes receive i back, whose message is m, and posts one for the message that may follow it. None
+// follows one that has used up what allowed it.
+func (c *conn) received(i uint64, m job.Message) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.spare = append(c.spare, i)
+	switch m.(type) {
+	case *job.Job, *job.Return, *job.Release:
+		return nil
+	}
+	return c.recvDueLocked()
+}
+
 // postRecv posts receive i; sends have IDs with the top bit set, Reads with readID.
 func (c *conn) postRecv(i uint64) error {
+	n := uint64(c.s.recvLen())
 	return c.qp.PostRecv(&iwarp.RecvWR{ID: i, SGL: []iwarp.SGE{{
-		Addr: c.recvMR.Base() + i*job.MaxMessage, Length: job.MaxMessage, LKey: c.recvMR.STag(),
+		Addr: c.recvMR.Base() + i*n, Length: uint32(n), LKey: c.recvMR.STag(),
 	}}})
 }
 

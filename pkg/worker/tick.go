@@ -58,6 +58,7 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 	s.canariesLocked(now)
 	s.lend.Tick(now)
 	s.dropKeptLocked(now.Add(-keptTime))
+	s.fetchLocked()
 	s.reclaimLocked(now)
 	s.rebalanceLocked()
 	s.publishLocked()
@@ -117,7 +118,7 @@ func (s *Server) reclaimLocked(now time.Time) {
 // unsentLocked returns how many bytes the client has written into slots without sending a job.
 func (c *conn) unsentLocked(now time.Time) (n int64) {
 	for _, k := range c.credits {
-		if k.lent.Lies(now) {
+		if k.buf != nil && k.lent.Lies(now) {
 			n += k.buf.Touched()
 		}
 	}

@@ -149,6 +149,9 @@ func (s *Server) open() error {
 	// In addition to the credits, one buffer for each result that is still being sent, and for each hoarded
 	// credit.
 	most := 3*s.most() + s.o.Clients
+	// Jobs that came without a slot take one when they run, or when their source is fetched in advance, which
+	// each tenant may have one of (lend.Ledger.Fetch).
+	most += 2*s.o.Jobs + s.o.Clients
 	if s.slots, err = shm.NewPool(shm.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
 	}

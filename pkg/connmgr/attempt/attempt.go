@@ -34,15 +34,17 @@ type Attempt struct {
 	Sink *slots.Hold // for its result
 	Out  Outcome     // set once Run has returned
 
-	Hedge bool // it is the second of two at the same time; set by the caller
+	Carrier job.Carrier // how the source travels; set by Run
+	Hedge   bool        // it is the second of two at the same time; set by the caller
 
 	grant    farm.Grant // that it uses
 	link     *link.Link // to Host
 	fl       *link.Flight
-	asked    time.Time // when its credit was asked for
-	fetched  time.Time // when its result had been fetched, if it was offered
-	sent     uint32    // files whose contents it has sent
-	abridged bool      // it has sent an abridged list, which the host has to complete
+	message  *slots.Message // carries the source, if it travels eager
+	asked    time.Time      // when its credit was asked for
+	fetched  time.Time      // when its result had been fetched, if it was offered
+	sent     uint32         // files whose contents it has sent
+	abridged bool           // it has sent an abridged list, which the host has to complete
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 }

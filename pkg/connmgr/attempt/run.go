@@ -57,45 +57,37 @@ func (a *Attempt) fly() Outcome {
 	defer cancel()
 	window := min(uint64(a.Memory.Sizes.Sink), l.Welcome().MaxResult)
 	slot := min(fl.Credit.Slot.Len, l.Welcome().MaxBody)
-	if a.Known == nil && fl.Total > max(slot, l.MaxSource()) || window == 0 {
-		return a.tooBig(max(slot, l.MaxSource()))
+	most := max(slot, l.MaxSource(), uint64(l.Welcome().Eager))
+	if a.Known == nil && fl.Total > most || window == 0 {
+		return a.tooBig(most)
 	}
 	load, err := a.load(ctx)
 	if err != nil {
 		return a.notLoaded(ctx, err)
 	}
 	defer load.drop()
-	if fl.Total = uint64(len(load.plain)); fl.Total > max(slot, l.MaxSource()) {
-		return a.tooBig(max(slot, l.MaxSource()))
+	if fl.Total = uint64(len(load.plain)); fl.Total > most {
+		return a.tooBig(most)
 	}
 	a.sent, fl.Posted = load.files, load.contents.Posted
-	// The source is written to the slot, or offered. If it is offered, the daemon's Reads are over when the
-	// Result comes, or the QP is gone.
-	var access iwarp.Access
-	var bound iwarp.QP
-	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
-		fl.Length, access, bound = 0, iwarp.RemoteRead, l.QP()
-	}
-	if fl.Source, err = a.Memory.Register(load.mem, access, bound); err != nil {
+	a.Carrier = a.choose(uint64(len(load.mem)), slot)
+	source, err := a.show(load, a.Carrier)
+	if err != nil {
 		return a.notRegistered(err)
 	}
-	defer a.Memory.Dereg(fl.Source)
+	defer a.hide()
 	fl.Sink, err = a.Memory.Register(a.Sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
 	if err != nil {
 		return a.notRegistered(err)
 	}
 	// By then the Result has invalidated the sink, or the QP is gone.
 	defer a.Memory.Dereg(fl.Sink)
-	var source job.Window
-	if fl.Length == 0 {
-		source = job.Window{STag: uint32(fl.Source.STag()), TO: fl.Source.Base(), Len: uint64(len(load.mem))}
-		a.Metrics.Fetched("source")
-	}
+	a.Metrics.Carrier(a.Carrier.String())
 	if l.CanFetch() && a.Memory.Sizes.Result > a.Memory.Sizes.Sink {
 		fl.Fetch = uint64(a.Memory.Sizes.Result)
 	}
 
-	fl.Msg = job.Append(nil, &job.Job{
+	m := &job.Job{
 		ID: fl.ID, Credit: fl.Credit.ID, Toolchain: a.Toolchain,
 		BodyLen: load.bodyLen, TextOff: load.textOff, TextLen: uint64(len(load.plain)) - uint64(load.textOff),
 		Sink:    job.Window{STag: uint32(fl.Sink.STag()), TO: fl.Sink.Base(), Len: window},
@@ -106,7 +98,10 @@ func (a *Attempt) fly() Outcome {
 		Expect:  milliseconds(a.Cost.Time),
 		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
 		Store: load.contents != nil,
-	})
+	}
+	if err := a.pack(m, load, a.Carrier); err != nil {
+		return a.notRegistered(err)
+	}
 	l.Start(fl)
 	if fl.Length > 0 {
 		a.Farm.OnTheWay(a.grant)

@@ -43,6 +43,16 @@ type slot struct {
 	mr  iwarp.MR
 }
 
+// end ends the manager's access to the slot, if there is one. It reports whether the message that spent the
+// credit has invalidated just that.
+func (s *slot) end(wc *iwarp.WC) bool {
+	if s.mr == nil {
+		return !wc.Inv
+	}
+	defer func() { _ = s.mr.Dereg() }()
+	return wc.Inv && wc.InvSTag == s.mr.STag()
+}
+
 const recvs = 256
 
 // reads is the work request ID of Reads.
@@ -93,7 +103,7 @@ func (c *Conn) open(r iwarp.ConnRequest) (err error) {
 
 func (c *Conn) post(i int) error {
 	return c.QP.PostRecv(&iwarp.RecvWR{ID: uint64(i) | 1<<32,
-		SGL: []iwarp.SGE{{Addr: uint64(i) * job.MaxMessage, Length: job.MaxMessage, LKey: c.rmr.STag()}}})
+		SGL: []iwarp.SGE{{Addr: uint64(i * c.d.recvLen()), Length: uint32(c.d.recvLen()), LKey: c.rmr.STag()}}})
 }
 
 func (c *Conn) serve() {
@@ -122,7 +132,9 @@ func (c *Conn) serve() {
 	jobs.Wait()
 	c.Mu.Lock()
 	for _, s := range c.Slots {
-		_ = s.mr.Dereg()
+		if s.mr != nil {
+			_ = s.mr.Dereg()
+		}
 	}
 	for _, mr := range c.results {
 		_ = mr.Dereg()
@@ -138,10 +150,13 @@ func (c *Conn) serve() {
 
 func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) {
 	i := int(uint32(wc.ID))
-	m, err := job.Parse(c.recv[i*job.MaxMessage:][:wc.ByteLen])
+	m, err := job.Parse(c.recv[i*c.d.recvLen():][:wc.ByteLen])
 	if err != nil {
 		c.d.t.Errorf("fake daemon got %v", err)
 		return
+	}
+	if j, ok := m.(*job.Job); ok {
+		j.Carried = bytes.Clone(j.Carried)
 	}
 	if err := c.post(i); err != nil {
 		c.d.t.Logf("fake daemon: %v", err)
@@ -173,24 +188,29 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 		delete(c.Slots, m.Credit)
 		c.running[m.ID] = j
 		c.Mu.Unlock()
-		if !ok || !wc.Inv || wc.InvSTag != slot.mr.STag() {
+		if !ok || !slot.end(wc) {
 			c.d.t.Errorf("job %d spends credit %d with invalidation %v of %#x", m.ID, m.Credit, wc.Inv, wc.InvSTag)
 			return
 		}
-		_ = slot.mr.Dereg()
 		c.d.Mu.Lock()
 		c.d.seen++
 		c.d.Mu.Unlock()
 		jobs.Go(func() {
 			content := slot.mem
+			if m.Carried != nil {
+				content = m.Carried
+			}
 			if m.Source.STag != 0 {
+				if c.d.OnSource != nil {
+					c.d.OnSource(m)
+				}
 				if content = c.fetch(m.Source); content == nil {
 					return // the QP is gone
 				}
 			}
 			total := uint64(m.TextOff) + m.TextLen
 			j.moved = uint64(len(content))
-			if m.Source.STag == 0 {
+			if m.Source.STag == 0 && m.Carried == nil {
 				j.moved = total
 			}
 			var err error
@@ -229,11 +249,10 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 		delete(c.Slots, m.Credit)
 		c.Returns = append(c.Returns, m.Credit)
 		c.Mu.Unlock()
-		if !ok || !wc.Inv || wc.InvSTag != slot.mr.STag() {
+		if !ok || !slot.end(wc) {
 			c.d.t.Errorf("credit %d returned with invalidation %v of %#x", m.Credit, wc.Inv, wc.InvSTag)
 			return
 		}
-		_ = slot.mr.Dereg()
 	case *job.Heartbeat:
 		if c.d.OnBeat != nil {
 			c.d.OnBeat()
@@ -272,7 +291,7 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 
 // Welcome sends all that a manager waits for: the Welcome, the toolchains and the first credits.
 func (c *Conn) Welcome() {
-	w := &job.Welcome{Tree: c.d.Tree, Sandbox: c.d.Sandbox, Zstd: c.d.Zstd, Jobs: uint16(c.d.Jobs), MaxBody: uint64(c.d.SlotSize), MaxSource: uint64(c.d.Fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.IDs))}
+	w := &job.Welcome{Tree: c.d.Tree, Sandbox: c.d.Sandbox, Zstd: c.d.Zstd, Jobs: uint16(c.d.Jobs), MaxBody: uint64(c.d.SlotSize), MaxSource: uint64(c.d.Fetches), Eager: uint32(c.d.Eager), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.IDs))}
 	if c.d.Board != nil {
 		w.Board = c.offer(0, c.d.Board())
 	}
@@ -292,8 +311,15 @@ func (c *Conn) Send(m job.Message, inv iwarp.STag) {
 	}
 }
 
-// credit returns a new credit with a slot of its own.
+// credit returns a new credit with a slot of its own, or a bare one.
 func (c *Conn) credit() job.Credit {
+	if c.d.Bare {
+		c.Mu.Lock()
+		defer c.Mu.Unlock()
+		c.next++
+		c.Slots[c.next] = slot{}
+		return job.Credit{ID: c.next}
+	}
 	mem := make([]byte, c.d.SlotSize)
 	mr, err := c.d.pd.RegMR(mem, iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.QP})
 	if err != nil {
@@ -338,6 +364,23 @@ func (c *Conn) fetch(w job.Window) []byte {
 		at += n
 	}
 	return mem
+}
+
+// Reach posts wr, a Read or Write of memory of the manager's that the test means to be out of reach, to or
+// from mem, and waits for the end of the connection.
+func (c *Conn) Reach(wr iwarp.SendWR, mem []byte) {
+	mr, err := c.d.pd.RegMR(mem, iwarp.LocalWrite, nil)
+	if err != nil {
+		c.d.t.Errorf("fake daemon: %v", err)
+		return
+	}
+	defer func() { _ = mr.Dereg() }()
+	wr.SGL = []iwarp.SGE{{Addr: mr.Base(), Length: uint32(len(mem)), LKey: mr.STag()}}
+	if err := c.QP.PostSend(&wr); err != nil {
+		c.d.t.Errorf("fake daemon: %v", err)
+		return
+	}
+	<-c.QP.Done()
 }
 
 // offer opens a window on data, which the manager releases by the job's id. The id 0 is for the load board.

@@ -31,6 +31,8 @@ type Daemon struct {
 	Zstd       bool // accepts packed sources, and packs results if it may
 	SlotSize   int
 	Fetches    int           // the longest source that it fetches, in bytes; 0 = it fetches none
+	Eager      int           // the longest source that a message may carry, in bytes; 0 = none
+	Bare       bool          // its credits have no slots
 	Board      func() []byte // returns the content of its load board; nil = it has none
 	IDs        []unit.ToolchainID
 	Reject     *job.Rejection
@@ -41,6 +43,7 @@ type Daemon struct {
 	Key        *psk.Key                     // requires a proof of this key, and gives one
 	Bend       func(private []byte) []byte  // changes the private data of the MPA Reply
 	OnHello    func(c *Conn)                // default: Conn.Welcome
+	OnSource   func(m *job.Job)             // called before a source is fetched; may be nil
 	OnJob      func(c *Conn, j *Job)        // called in its own goroutine; default: finishes with Compiled
 	OnCancel   func(c *Conn, m *job.Cancel) // default: acknowledges, and ends the contexts of the jobs
 
@@ -136,7 +139,7 @@ func (d *Daemon) accept() {
 		}
 		c := &Conn{d: d, Slots: make(map[uint64]slot), running: make(map[uint64]*Job),
 			offers: make(map[uint64]iwarp.MR), read: make(chan iwarp.Status, 1),
-			recv: make([]byte, recvs*job.MaxMessage)}
+			recv: make([]byte, recvs*d.recvLen())}
 		if err := c.open(r); err != nil {
 			d.t.Logf("fake daemon: %v", err)
 			continue
@@ -150,6 +153,9 @@ func (d *Daemon) accept() {
 		d.WG.Go(c.serve)
 	}
 }
+
+// recvLen returns how many bytes each receive has.
+func (d *Daemon) recvLen() int { return job.MaxMessage + d.Eager }
 
 // SinkSTag returns the STag that the job's Result must invalidate.
 func (j *Job) SinkSTag() iwarp.STag { return iwarp.STag(j.Sink.STag) }

@@ -32,6 +32,7 @@ type Options struct {
 	Moved func(addr string, out, in uint64) // counts payload to and from a host, in bytes; from several goroutines
 	Board func(result string)               // counts load boards that were read: "ok" or "torn"
 
+	Bare          bool // sources are not written: credits need no slots
 	DialTimeout   time.Duration
 	Heartbeat     time.Duration
 	HeartbeatDead time.Duration // silence after which a connection ends

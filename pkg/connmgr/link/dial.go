@@ -94,7 +94,7 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	if proof != nil {
 		l.sendLocked(proof, 0)
 	}
-	l.sendLocked(&job.Hello{Name: job.Clip(c.Name, job.MaxName), Want: MaxInFlight}, 0)
+	l.sendLocked(&job.Hello{Name: job.Clip(c.Name, job.MaxName), Want: MaxInFlight, Bare: c.Bare}, 0)
 	l.mu.Unlock()
 	if l.welcomed(ctx) {
 		return l, nil

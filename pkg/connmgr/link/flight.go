@@ -17,7 +17,9 @@ type Flight struct {
 	Source, Sink iwarp.MR
 	Msg          []byte // the encoded Job
 	Total        uint64 // bytes of the source
-	Length       uint64 // of these, bytes to write: all, or 0 if the daemon fetches the source
+	Length       uint64 // of these, bytes to send: all, or 0 if the daemon fetches the source
+	Eager        bool   // Msg carries the source, and lies at At of Source
+	At           uint64
 	Build        uint64 // the build it belongs to, as in scheduler.Job.Build
 	Fetch        uint64 // the longest result that the daemon may offer in a window, in bytes
 	Posted       func() // called with the link's lock held once the Job is posted; may be nil

@@ -35,6 +35,11 @@ func (l *Link) jobLocked(f *Flight) {
 	f.sent = true
 	// Unsignaled: its place on the SQ is known to be free when a later Write has completed.
 	wr := iwarp.SendWR{ID: wrOther, Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Unsignaled, Data: f.Msg}
+	if f.Eager { // then it counts as the flight's only Write
+		wr = iwarp.SendWR{ID: wrWrite | f.ID, Op: iwarp.OpSend,
+			SGL: []iwarp.SGE{{Addr: f.At, Length: uint32(len(f.Msg)), LKey: f.Source.STag()}}}
+		l.wroteOutLocked(f, f.Length)
+	}
 	if inv := l.ends(&f.Credit); inv != 0 {
 		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
 	}

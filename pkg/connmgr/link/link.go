@@ -41,6 +41,7 @@ type Config struct {
 	Boot   [16]byte        // this manager's boot number: to a daemon, all links with it are one client
 	Key    func() *psk.Key // called for each connection; without a key, nil or returns nil
 
+	Bare          bool          // credits need no slots, because no source is written
 	DialTimeout   time.Duration // for establishing the connection
 	Heartbeat     time.Duration
 	HeartbeatDead time.Duration // the link ends after so long a silence

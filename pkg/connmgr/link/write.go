@@ -15,9 +15,10 @@ func (l *Link) chunk() uint64 {
 	return uint64(min(max(l.path.rate*chunkTime.Seconds(), chunkMin), chunkMax))
 }
 
-// Jobs go by Write into slots that credits name: experiments E1, E2b and E13 (docs/experiments.md) have the other ways.
+// How jobs travel is chosen by what experiments E1, E2b and E13 (docs/experiments.md) say of the ways.
 
-// postLocked posts what may be posted now: Writes by turns, and behind the last Write of a flight its Job.
+// postLocked posts what may be posted now: Writes by turns, and behind the last Write of a flight its Job, or
+// only a Job if that carries the source.
 // An error ends the link, which ends all flights.
 func (l *Link) postLocked() {
 	for l.cause == nil {
@@ -28,6 +29,10 @@ func (l *Link) postLocked() {
 		f := l.turns.next()
 		if f == nil {
 			return
+		}
+		if f.Eager {
+			l.jobLocked(f)
+			continue
 		}
 		if !l.writeLocked(f, min(f.Length-f.off, chunk)) {
 			return
@@ -59,6 +64,12 @@ func (l *Link) writeLocked(f *Flight, n uint64) bool {
 		l.failLocked(fmt.Errorf("post a source: %w", err))
 		return false
 	}
+	l.wroteOutLocked(f, n)
+	return true
+}
+
+// wroteOutLocked counts f's next n bytes as posted in one request.
+func (l *Link) wroteOutLocked(f *Flight, n uint64) {
 	if l.turns.posted == 0 {
 		l.turns.busy, l.turns.moved = time.Now(), 0
 	}
@@ -66,7 +77,6 @@ func (l *Link) writeLocked(f *Flight, n uint64) bool {
 	f.sizes[f.writes] = n
 	f.off += n
 	f.writes++
-	return true
 }
 
 // wroteLocked handles the completion of f's oldest Write. It returns how many bytes to report by Owner.Moved:

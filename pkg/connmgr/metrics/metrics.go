@@ -24,6 +24,8 @@ type Source struct {
 	Files  func() int   // returns how many files' contents and includes are known
 	States []string     // the states of a host's connection, without report.StateUnused
 	Doubts []string     // the words for why the inputs of a compile are not known
+	// Carriers are the words for how sources travel.
+	Carriers []string
 }
 
 // Metrics are the time series.
@@ -42,6 +44,7 @@ type Metrics struct {
 	quarantines *prometheus.CounterVec
 	distrusts   *prometheus.CounterVec
 	windows     *prometheus.CounterVec
+	carriers    *prometheus.CounterVec
 	boards      *prometheus.CounterVec
 	packing     *prometheus.CounterVec
 	digests     *prometheus.CounterVec
@@ -69,6 +72,11 @@ func New(from Source) *Metrics {
 			Help: "Late jobs given to a second host, by whether the second host answered first."}, []string{"result"}),
 		windows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_windows_total",
 			Help: "Sources offered and results fetched by RDMA Read because they were too big for a slot or a sink."}, []string{"what"}),
+	}
+	x.carriers = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_carriers_total",
+		Help: "Jobs sent to hosts, by how their source travels: written into a slot, eager inside the message, or pulled by the host."}, []string{"carrier"})
+	for _, word := range from.Carriers {
+		x.carriers.WithLabelValues(word)
 	}
 	x.boards = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_board_reads_total",
 		Help: "Load boards of hosts read; a torn one was read during a change."}, []string{"result"})
@@ -131,7 +139,7 @@ func New(from Source) *Metrics {
 // all returns every collector.
 func (x *Metrics) all() []prometheus.Collector {
 	return append(x.collectors(), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts,
-		x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
+		x.twice, x.windows, x.carriers, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 }
 
 // Register adds the time series to r, if r is not nil. r may collect them at once.
@@ -192,6 +200,9 @@ func (x *Metrics) Distrusted(why string) { x.distrusts.WithLabelValues(why).Inc(
 
 // Damaged counts a "source" or a "result" whose digest is wrong.
 func (x *Metrics) Damaged(what string) { x.digests.WithLabelValues(what).Inc() }
+
+// Carrier counts a job that is sent to a host.
+func (x *Metrics) Carrier(word string) { x.carriers.WithLabelValues(word).Inc() }
 
 // Fetched counts a "source" or a "result" that is fetched by RDMA Read.
 func (x *Metrics) Fetched(what string) { x.windows.WithLabelValues(what).Inc() }

@@ -296,6 +296,8 @@ type JobRecord struct {
 	TotalUS      uint32 `json:"total_us,omitempty"`
 	BytesOut     uint64 `json:"bytes_out,omitempty"`
 	BytesIn      uint64 `json:"bytes_in,omitempty"`
+	// Carrier is how the source travelled: write, eager or pull.
+	Carrier string `json:"carrier,omitempty"`
 
 	// Inputs is how the manager knew what the compile reads: scan, memo, list or text. Doubt is why the compiler
 	// here was asked. Files is how many files it reads, as far as known, and SentFiles how many of them its

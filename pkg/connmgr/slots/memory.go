@@ -28,6 +28,7 @@ type Sizes struct {
 	Result   int64 // of any result; those larger than Sink are fetched
 	Large    int64 // of all memory together that is fetched or leased to be fetched
 	Prefault int64 // of each slot and sink, kept allocated
+	Message  int64 // of a message that carries a source, as a rule; 0: there are none
 }
 
 // Options are the options of Open.
@@ -48,6 +49,7 @@ type Memory struct {
 
 	log            *slog.Logger
 	pd             iwarp.PD
+	messages       messages
 	sources, sinks *shm.Pool
 
 	large     *semaphore.Weighted // bytes, up to Sizes.Large
@@ -68,11 +70,15 @@ func Open(o Options) (x *Memory, err error) {
 	if x.pd, err = o.Device.AllocPD(); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
+	if err = x.messages.open(x, int(o.Message)); err != nil {
+		return nil, err
+	}
 	return x, nil
 }
 
 // Close frees the memory. Nothing may be registered and no slot or sink in use by then.
 func (x *Memory) Close() error {
+	x.messages.close(x)
 	x.sources.Close()
 	x.sinks.Close()
 	return x.pd.Dealloc()

@@ -474,7 +474,7 @@ func (s *site) busy() string {
 		m := s.metrics(p)
 		for _, name := range []string{
 			`rdistcc_cm_slots{state="leased"}`, `rdistcc_cm_waiting{for="credit"}`, `rdistcc_cm_waiting{for="local"}`,
-			`rdistcc_cm_waiting{for="preprocess"}`, "rdistccd_jobs_running", "rdistccd_jobs_queued",
+			`rdistcc_cm_waiting{for="preprocess"}`, "rdistccd_jobs_running", "rdistccd_jobs_queued", "rdistccd_fetched_ahead",
 			"rdistcc_cm_large_bytes", "rdistccd_large_bytes",
 		} {
 			if m[name] != 0 {

@@ -30,6 +30,7 @@ type liar struct {
 	cancel  func(p *peer, m *job.Cancel) // nil: no answer
 	load    job.Load                     // that it tells of itself
 	reads   bool                         // it may be sent RDMA Reads, and sends some
+	fetches uint64                       // the longest source that it says it fetches
 	again   bool                         // it grants a credit for each one that is spent
 }
 
@@ -114,7 +115,7 @@ func (l liar) speak(p *peer, id unit.ToolchainID) {
 		case nil:
 			return
 		case *job.Hello:
-			p.send(&job.Welcome{Jobs: 2, MaxBody: l.slot, MaxResult: 1 << 20, Toolchains: l.listed, Tree: true, Load: l.load}, 0)
+			p.send(&job.Welcome{Jobs: 2, MaxBody: l.slot, MaxSource: l.fetches, MaxResult: 1 << 20, Toolchains: l.listed, Tree: true, Load: l.load}, 0)
 			p.send(&job.Toolchains{Seq: 1, Total: 1, IDs: []unit.ToolchainID{id}}, 0)
 			grant := &job.Grant{Seq: 1}
 			for i := range l.credits {
@@ -243,6 +244,60 @@ func TestHostsThatLie(t *testing.T) {
 			t.Errorf("%s beside a good host: %+v", name, o)
 		}
 		s.sameObject("hello.o", "gcc", "-c", "hello.c")
+	}
+	s.eventually("end of all connections", s.busy)
+	if err := s.Manager.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostsThatReadMore: a host that reads or writes around the window of a job loses its connection, and has
+// read nothing.
+func TestHostsThatReadMore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	id := s.gcc()
+	lies := map[string]func(w job.Window) (op iwarp.Opcode, stag uint32, to uint64, n int){
+		"past the end": func(w job.Window) (iwarp.Opcode, uint32, uint64, int) {
+			return iwarp.OpRead, w.STag, w.TO + w.Len - 1, 2
+		},
+		"before the start": func(w job.Window) (iwarp.Opcode, uint32, uint64, int) { return iwarp.OpRead, w.STag, w.TO - 1, 2 },
+		"a page further on": func(w job.Window) (iwarp.Opcode, uint32, uint64, int) {
+			return iwarp.OpRead, w.STag, w.TO + w.Len + 4096, 64
+		},
+		"by another STag": func(w job.Window) (iwarp.Opcode, uint32, uint64, int) { return iwarp.OpRead, w.STag + 1, w.TO, 2 },
+		"a Write":         func(w job.Window) (iwarp.Opcode, uint32, uint64, int) { return iwarp.OpWrite, w.STag, w.TO, 2 },
+	}
+	s.manager("", pulls+"limits: {connect-timeout: 1s}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
+	s.file("hello.c", "#include <stddef.h>\nint hello;\n")
+	for name, lie := range lies {
+		l := liar{credits: 2, slot: 1 << 20, listed: 1, reads: true, fetches: 1 << 20, onJob: func(p *peer, m *job.Job) {
+			if m.Source.STag == 0 {
+				t.Errorf("%s: the source is not offered: %+v", name, m)
+			}
+			op, stag, to, n := lie(m.Source)
+			_ = p.qp.PostSend(&iwarp.SendWR{Op: op, STag: iwarp.STag(stag), TO: to,
+				SGL: []iwarp.SGE{{Addr: peerBase, Length: uint32(n), LKey: p.mr.STag()}}})
+			<-p.qp.Done()
+			if string(p.mem[peerBase:][:64]) != string(make([]byte, 64)) {
+				t.Errorf("%s: it read %q", name, p.mem[peerBase:][:64])
+			}
+		}}
+		host := l.serve(t, id)
+		o := s.run([]string{"RDISTCC_HOSTS=" + host}, "gcc", "-c", "hello.c")
+		if o.status != 0 || o.report != "local:host-lost" {
+			t.Errorf("%s: %+v, want it compiled here", name, o)
+		}
+		s.sameObject("hello.o", "gcc", "-c", "hello.c")
+	}
+	n := 0.0
+	for series, v := range s.metrics(s.Manager) {
+		if strings.HasPrefix(series, "iwarp_terminates_total{") && strings.Contains(series, `direction="sent"`) {
+			n += v
+		}
+	}
+	if n < float64(len(lies)) {
+		t.Errorf("%v Terminates are counted, want %d", n, len(lies))
 	}
 	s.eventually("end of all connections", s.busy)
 	if err := s.Manager.Stop(); err != nil {

@@ -27,13 +27,41 @@ func variables(n int) string {
 	return text.String()
 }
 
+// Settings with which every source is pulled, into memory in place of a slot.
+const (
+	takesPulls = "daemon: {carriers: [pull]}\n"
+	pulls      = "manager: {carrier: pull}\n"
+)
+
+// declarations is C of n declarations, each some 50 bytes of text and none of object.
+func declarations(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "extern int declared_with_a_long_name_%d(int, int);\n", i)
+	}
+	return text.String() + "int x;\n"
+}
+
 // TestBrokenWireInAFetch: the same trouble as TestBrokenWire, in the midst of RDMA
-// Reads of a source and of an object; and a wire that goes dead there.
+// Reads of a source and of an object; and a wire that goes dead there. The sources are
+// too big for slots, or pulled as all others.
 func TestBrokenWireInAFetch(t *testing.T) {
 	t.Parallel()
+	t.Run("windows", func(t *testing.T) { t.Parallel(); brokenInAFetch(t, smallBuffers, smallBuffers, smallObjects) })
+	t.Run("pulled", func(t *testing.T) { t.Parallel(); brokenInAFetch(t, takesPulls, pulls, nil) })
+}
+
+// smallObjects wants that results were fetched as well.
+func smallObjects(t *testing.T, m map[string]float64) {
+	if m[`rdistccd_windows_total{what="source"}`] == 0 || m[`rdistccd_windows_total{what="result"}`] == 0 {
+		t.Errorf("windows: %v and %v, want some of each", m[`rdistccd_windows_total{what="source"}`], m[`rdistccd_windows_total{what="result"}`])
+	}
+}
+
+func brokenInAFetch(t *testing.T, daemon, manager string, check func(t *testing.T, m map[string]float64)) {
 	s := newSite(t)
-	d := s.daemon("d1", smallBuffers+"limits: {heartbeat: 200ms, silence: 1s}\n", "--jobs", "2")
-	s.manager("", smallBuffers+"limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\nscheduler: {backoff: 10ms, backoff-max: 20ms}\n")
+	d := s.daemon("d1", daemon+"limits: {heartbeat: 200ms, silence: 1s}\n", "--jobs", "2")
+	s.manager("", manager+"limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\nscheduler: {backoff: 10ms, backoff-max: 20ms}\n")
 	s.file("large.c", variables(10000))
 	s.atRest() // without any connection
 	wires := []wire{
@@ -55,8 +83,10 @@ func TestBrokenWireInAFetch(t *testing.T) {
 		}
 		s.sameObject(wireObject(i), "gcc", "-c", "large.c")
 	}
-	if m := s.metrics(d); m[`rdistccd_windows_total{what="source"}`] == 0 || m[`rdistccd_windows_total{what="result"}`] == 0 {
-		t.Errorf("windows: %v and %v, want some of each", m[`rdistccd_windows_total{what="source"}`], m[`rdistccd_windows_total{what="result"}`])
+	if m := s.metrics(d); check != nil {
+		check(t, m)
+	} else if m[`rdistccd_carriers_total{carrier="pull"}`] == 0 || m[`rdistccd_carriers_total{carrier="write"}`] != 0 {
+		t.Errorf("carriers: %v pulled, %v written", m[`rdistccd_carriers_total{carrier="pull"}`], m[`rdistccd_carriers_total{carrier="write"}`])
 	}
 	o := s.run([]string{"RDISTCC_HOSTS=" + d.Addr}, "gcc", "-c", "large.c", "-o", "again.o")
 	if o.status != 0 || o.report != "remote:"+d.Addr {
@@ -84,21 +114,29 @@ func (s *site) fetching(p farm.Process, name string) {
 // object, is on its way: nothing is kept, and the command, if it still exists, completes.
 func TestEndsInAFetch(t *testing.T) {
 	t.Parallel()
-	for _, what := range []string{"source", "object"} {
+	for _, what := range []string{"source", "object", "pulled"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			d1 := s.daemon("d1", smallBuffers, "--jobs", "2")
-			s.manager("", smallBuffers+"scheduler: {backoff: 10ms, backoff-max: 20ms, connect-grace: 30s}\n")
+			daemon, manager := smallBuffers, smallBuffers
+			if what == "pulled" {
+				daemon, manager = takesPulls, pulls
+			}
+			d1 := s.daemon("d1", daemon, "--jobs", "2")
+			s.manager("", manager+"scheduler: {backoff: 10ms, backoff-max: 20ms, connect-grace: 30s}\n")
 			s.file("object.c", smallObject)
-			s.file("source.c", variables(60000)) // 2.7 MB
-			s.atRest()                           // without any connection
+			s.file("source.c", variables(60000))    // 2.7 MB
+			s.file("pulled.c", declarations(60000)) // with a small object
+			s.atRest()                              // without any connection
 			file := what + ".c"
 			// Slow enough that it is met on its way, quick enough to get to its end.
 			slow := crooked(t, d1.Addr, bend{rate: 1 << 20}, bend{rate: 1 << 20})
 			// Of either there is a copy at the host while it is on its way, if nothing
 			// makes it so short that it goes at once.
-			const series, plain = "rdistccd_large_bytes", ",plain"
+			series, plain := "rdistccd_large_bytes", ",plain"
+			if what == "pulled" {
+				series = "rdistccd_fetched_ahead"
+			}
 
 			j := s.start([]string{"RDISTCC_HOSTS=" + slow + plain}, "gcc", "-c", file)
 			s.fetching(d1, series)
@@ -108,7 +146,7 @@ func TestEndsInAFetch(t *testing.T) {
 			j.wait()
 			s.eventually("rest", s.busy)
 
-			d2 := s.daemon("d2", smallBuffers, "--jobs", "2")
+			d2 := s.daemon("d2", daemon, "--jobs", "2")
 			slow2 := crooked(t, d2.Addr, bend{rate: 1 << 20}, bend{rate: 1 << 20})
 			// The other host is out of reach until the job is on its way to this one: it
 			// is quicker, and on a busy machine may be there first.
@@ -146,6 +184,37 @@ func TestEndsInAFetch(t *testing.T) {
 			s.clean()
 		})
 	}
+}
+
+// TestManagerDiesWhilePulled: the daemon that reads a source, and one whose job waits unread, let go of all of
+// it when the manager is killed; the wrappers compile here.
+func TestManagerDiesWhilePulled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	d := s.daemon("d1", takesPulls, "--jobs", "1")
+	slow := crooked(t, d.Addr, bend{rate: 1 << 20}, bend{rate: 1 << 20})
+	s.manager(slow+",plain", pulls)
+	s.atRest()
+	var jobs []*running
+	for _, name := range []string{"one.c", "two.c", "three.c"} {
+		s.file(name, variables(60000))
+		jobs = append(jobs, s.start(nil, "gcc", "-c", name))
+	}
+	s.fetching(d, "rdistccd_fetched_ahead")
+	s.Manager.Kill()
+	for _, j := range jobs {
+		if o := j.wait(); o.status != 0 || !strings.HasPrefix(o.report, "local:") {
+			t.Errorf("%+v, want it here", o)
+		}
+	}
+	s.sameObject("three.o", "gcc", "-c", "three.c")
+	s.eventually("an idle daemon", func() string {
+		m := s.metrics(d)
+		if n := m["rdistccd_fetched_ahead"] + m["rdistccd_jobs_queued"] + m["rdistccd_clients"]; n != 0 {
+			return fmt.Sprint(n, " of something")
+		}
+		return ""
+	})
 }
 
 // TestFiftyMegabytes: with settings as they come, 50 MB of preprocessed text and an

@@ -206,6 +206,9 @@ func (r *raw) hello(name string) *raw {
 	return r
 }
 
+// receive returns how long each receive of the daemon is, in bytes.
+func (r *raw) receive() uint32 { return job.MaxMessage + r.welcome.Eager }
+
 // send sends a message, with an invalidation if inv is not 0.
 func (r *raw) send(m job.Message, inv uint32) { r.put(r.message(m, inv)) }
 

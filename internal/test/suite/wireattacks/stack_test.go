@@ -179,9 +179,9 @@ func TestUntaggedAttacks(t *testing.T) {
 		{"MSN 0", "1/2/03", func(r *raw) { r.put(untagged(header{msn: 0}, mark)) }},
 		{"MSN 2^32-1", "1/2/03", func(r *raw) { r.put(untagged(header{msn: 1<<32 - 1}, mark)) }},
 		{"an MO in the middle", "1/2/04", func(r *raw) { r.put(untagged(header{msn: r.sends + 1, mo: 8}, mark)) }},
-		{"an MO beyond the receive", "1/2/04", func(r *raw) { r.put(untagged(header{msn: r.sends + 1, mo: job.MaxMessage}, mark)) }},
+		{"an MO beyond the receive", "1/2/04", func(r *raw) { r.put(untagged(header{msn: r.sends + 1, mo: r.receive()}, mark)) }},
 		{"a message longer than the receive", "1/2/05", func(r *raw) {
-			r.put(untagged(header{msn: r.sends + 1}, make([]byte, job.MaxMessage+1)))
+			r.put(untagged(header{msn: r.sends + 1}, make([]byte, r.receive()+1)))
 		}},
 		{"the last flag twice", "1/2/03", func(r *raw) {
 			b := r.message(&job.Heartbeat{}, 0)
