@@ -44,6 +44,7 @@ type neighbourhood struct {
 	width, places int // the honest client's share, and the total
 
 	alone, shared, keyed *house
+	pulling              *house // takes sources by pull only: its credits have no slots
 }
 
 // house is a daemon with the honest client's manager.
@@ -58,6 +59,7 @@ type house struct {
 type phase struct {
 	kind     string // hostile...; "": there is none
 	keyed    bool   // identity by a shared key, otherwise by certificates
+	pulling  bool   // on the daemon whose credits have no slots
 	p50, p99 []float64
 	worst    float64 // ms
 	rss      uint64  // maximum, in bytes
@@ -100,7 +102,7 @@ func (b *bench) live(n *neighbourhood) (err error) {
 	if err := os.Mkdir(base, 0o755); err != nil {
 		return err
 	}
-	phases := []*phase{{}, {kind: hostileFlood}, {kind: hostileDoS}, {kind: hostileSilent}, {kind: hostileSilent, keyed: true}, {kind: hostileHoarder}, {kind: hostileFiller}}
+	phases := []*phase{{}, {kind: hostileFlood}, {kind: hostileDoS}, {kind: hostileSilent}, {kind: hostileSilent, keyed: true}, {kind: hostileHoarder}, {kind: hostileFiller}, {kind: hostileFiller, pulling: true}}
 	certs := filepath.Join(base, "certs")
 	words := []string{"certs", certs, "--daemon", identity.Anyone, "--client", "honest"}
 	for round := range b.turns {
@@ -126,8 +128,12 @@ func (b *bench) live(n *neighbourhood) (err error) {
 		name   string
 		auth   func(string) identity.Settings
 		places int
-	}{{&n.alone, "alone", byCert, n.width}, {&n.shared, "shared", byCert, n.places}, {&n.keyed, "keyed", byKey, n.places}} {
-		if *h.to, err = b.house(n, filepath.Join(base, h.name), h.auth, h.places); *h.to != nil {
+		more   string
+	}{
+		{&n.alone, "alone", byCert, n.width, ""}, {&n.shared, "shared", byCert, n.places, ""}, {&n.keyed, "keyed", byKey, n.places, ""},
+		{&n.pulling, "pulling", byCert, n.places, "daemon: {carriers: [pull]}\n"},
+	} {
+		if *h.to, err = b.house(n, filepath.Join(base, h.name), h.auth, h.places, h.more); *h.to != nil {
 			defer (*h.to).stop()
 		}
 		if err != nil {
@@ -142,8 +148,11 @@ func (b *bench) live(n *neighbourhood) (err error) {
 		}
 		for _, p := range phases {
 			h := n.shared
-			if p.keyed {
+			switch {
+			case p.keyed:
 				h = n.keyed
+			case p.pulling:
+				h = n.pulling
 			}
 			q50, q99, err := b.beside(n, h, p, round)
 			if err != nil {
@@ -162,7 +171,7 @@ func (b *bench) live(n *neighbourhood) (err error) {
 }
 
 func (p *phase) name(round int) string {
-	return fmt.Sprintf("%s-%v-%d", p.kind, p.keyed, round)
+	return fmt.Sprintf("%s-%v-%v-%d", p.kind, p.keyed, p.pulling, round)
 }
 
 // what returns the name of a phase in the table.
@@ -172,11 +181,14 @@ func (p *phase) what() string {
 	if p.kind == hostileSilent {
 		what += map[bool]string{false: " (TLS)", true: " (key)"}[p.keyed]
 	}
+	if p.pulling {
+		what += ", where sources are pulled"
+	}
 	return what
 }
 
-// house starts a daemon with a number of places, and a manager that knows it.
-func (b *bench) house(n *neighbourhood, dir string, auth func(string) identity.Settings, places int) (h *house, err error) {
+// house starts a daemon with a number of places and further settings, and a manager that knows it.
+func (b *bench) house(n *neighbourhood, dir string, auth func(string) identity.Settings, places int, more string) (h *house, err error) {
 	h = &house{auth: auth}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -189,7 +201,7 @@ func (b *bench) house(n *neighbourhood, dir string, auth func(string) identity.S
 	}
 	// The bounds of the hostile jobs' tests: they leave room for four bombs at a time.
 	config := filepath.Join(dir, "daemon.yaml")
-	text := fmt.Sprintf("toolchains: {dirs: [%s, /usr/bin]}\nlimits: {job-memory: 1GiB, file: 256MiB}\n", n.dir)
+	text := fmt.Sprintf("toolchains: {dirs: [%s, /usr/bin]}\nlimits: {job-memory: 1GiB, file: 256MiB}\n", n.dir) + more
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
