@@ -22,6 +22,7 @@ type load struct {
 	total           uint64 // bytes
 	ring            uint64
 	policy          Policy
+	saturating      bool // the sender begins before any advert is there, so that there is always something on its way
 }
 
 type event struct {
@@ -142,7 +143,11 @@ func simulate(t *testing.T, l link, w load) (took time.Duration, direct float64)
 		}
 		talk()
 	})
-	at(l.rtt+time.Microsecond, func() { // the first adverts are there
+	begin := l.rtt + time.Microsecond // the first adverts are there
+	if w.saturating {
+		begin = 0
+	}
+	at(begin, func() {
 		for range w.sends {
 			send()
 		}
@@ -159,35 +164,52 @@ func simulate(t *testing.T, l link, w load) (took time.Duration, direct float64)
 	return now, float64(directly) / float64(got)
 }
 
-// TestShares: with receives to spare the stream is direct. Where the receiver has no more of them than the sender has sends, and
-// all of these are on their way at once, an advert comes too late, and the stream goes through the ring. (Where they queue
-// at the sender, adverts come in time, and there is no reason to copy.) Either way it is as fast as the better of the two.
-func TestShares(t *testing.T) {
+// loads calls f for all numbers of sends, multiples of these as receives, and round-trip times.
+func loads(f func(what string, l link, w load)) {
 	for _, rtt := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 48 * time.Millisecond} {
 		l := link{rtt: rtt, rate: 1.25e9, copying: 5e9, handling: 2 * time.Microsecond}
 		for _, sends := range []int{1, 2, 4, 16} {
 			for _, receives := range []int{sends, 2 * sends, 4 * sends} {
-				w := load{size: 256 << 10, sends: sends, receives: receives, total: 1000 * 256 << 10, ring: uint64(sends) * 256 << 10}
-				var rate, share [3]float64
-				for p := range rate {
-					w.policy = Policy(p)
-					var took time.Duration
-					took, share[p] = simulate(t, l, w)
-					rate[p] = float64(w.total) / took.Seconds()
-				}
-				what := fmt.Sprintf("rtt %v, %d sends, %d receives", rtt, sends, receives)
-				t.Logf("%s: %.0f MB/s, %.2f of it direct; only direct %.0f, only indirect %.0f", what, rate[Dynamic]/1e6, share[Dynamic], rate[Direct]/1e6, rate[Indirect]/1e6)
-				if best := max(rate[Direct], rate[Indirect]); rate[Dynamic] < 0.95*best {
-					t.Errorf("%s: %.3g bytes/s, and %.3g by the better way alone", what, rate[Dynamic], best)
-				}
-				if receives >= 2*sends && share[Dynamic] < 0.95 {
-					t.Errorf("%s: %.2f direct", what, share[Dynamic])
-				}
-				inFlight := float64(sends)*float64(w.size) < rtt.Seconds()*l.rate
-				if receives == sends && inFlight && share[Dynamic] > 0.30 {
-					t.Errorf("%s: %.2f direct", what, share[Dynamic])
+				for _, saturating := range []bool{false, true} {
+					w := load{size: 256 << 10, sends: sends, receives: receives, total: 1000 * 256 << 10, ring: uint64(sends) * 256 << 10, saturating: saturating}
+					f(fmt.Sprintf("rtt %v, %d sends, %d receives, saturating %v", rtt, sends, receives, saturating), l, w)
 				}
 			}
 		}
 	}
+}
+
+// TestShares: whatever the two applications do, the stream is as fast as the better of its two ways alone. What goes direct depends
+// on who is first, and on what there is to spare:
+//
+//   - With receives to spare that were there first, all of the stream is direct.
+//   - Under a sender that saturates the connection from the start, with as many receives as sends, it goes through the ring: an
+//     advert is sent when the ring is empty, and finds that more is on its way.
+//   - The same happens without a head start where no send waits at the sender, as all of them are on their way at once. Where they do
+//     wait, adverts come in time, and there is no reason to copy.
+//
+// A sender that was first keeps to the ring even if receives are posted to spare later on, as long as it never pauses. The papers'
+// receivers post theirs first, and are direct. Nothing is lost by it here but the receiver's processor time for the copies.
+func TestShares(t *testing.T) {
+	loads(func(what string, l link, w load) {
+		var rate, share [3]float64
+		for p := range rate {
+			w.policy = Policy(p)
+			var took time.Duration
+			took, share[p] = simulate(t, l, w)
+			rate[p] = float64(w.total) / took.Seconds()
+		}
+		direct := share[Dynamic]
+		t.Logf("%s: %.0f MB/s, %.2f of it direct; only direct %.0f, only indirect %.0f", what, rate[Dynamic]/1e6, direct, rate[Direct]/1e6, rate[Indirect]/1e6)
+		if best := max(rate[Direct], rate[Indirect]); rate[Dynamic] < 0.95*best {
+			t.Errorf("%s: %.3g bytes/s, and %.3g by the better way alone", what, rate[Dynamic], best)
+		}
+		if w.receives >= 2*w.sends && !w.saturating && direct < 0.95 {
+			t.Errorf("%s: %.2f direct", what, direct)
+		}
+		inFlight := float64(w.sends)*float64(w.size) < l.rtt.Seconds()*l.rate
+		if w.receives == w.sends && (w.saturating || inFlight) && direct > 0.30 {
+			t.Errorf("%s: %.2f direct", what, direct)
+		}
+	})
 }
