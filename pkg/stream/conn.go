@@ -28,6 +28,7 @@ type Conn struct {
 	closing       chan struct{} // closed by Close
 	ended         chan struct{} // closed when the QP's stream is over and all its requests have completed
 	gone          chan struct{} // closed when everything is given back
+	regs          registrations // of posted operations
 
 	mu     sync.Mutex // guards what follows
 	in     inbound
@@ -200,9 +201,7 @@ func (c *Conn) over() {
 			c.err = io.ErrUnexpectedEOF // the peer has gone without a word
 		}
 	}
-	for len(c.out.flights) > 0 {
-		c.out.left(c)
-	}
+	c.out.abandon(c)
 	c.in.abandon()
 	c.wakeLocked()
 }
@@ -257,6 +256,7 @@ func (c *Conn) linger() {
 	c.writing.Lock()
 	defer c.reading.Unlock()
 	defer c.writing.Unlock()
+	c.regs.end()
 	_ = c.end.Close()
 }
 

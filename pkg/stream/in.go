@@ -21,11 +21,13 @@ type inbound struct {
 
 // read is memory that waits for data.
 type read struct {
-	id   uint64
-	buf  []byte // nil: the data is dropped
-	mr   iwarp.MR
-	n    int
-	done chan struct{} // closed when n is final, and nobody writes to buf any more
+	id  uint64
+	buf []byte // nil: the data is dropped
+	mr  iwarp.MR
+	n   int
+	// waitAll completes it only when buf is full.
+	waitAll bool
+	done    chan struct{} // closed when n is final, and nobody writes to buf any more
 }
 
 func (in *inbound) init(e *Endpoint) {
@@ -37,7 +39,7 @@ func (in *inbound) post(r *read, n int) {
 	in.id++
 	r.id, r.done = in.id, make(chan struct{})
 	in.reads = append(in.reads, r)
-	in.receiver.Post(r.id, uint64(n), false)
+	in.receiver.Post(r.id, uint64(n), r.waitAll)
 }
 
 // heard takes a message about the peer's stream.
@@ -108,15 +110,25 @@ func (in *inbound) complete(done exs.Completion) {
 // close drops what the peer has sent and will send.
 func (in *inbound) close(c *Conn) {
 	in.deaf = true
+	if len(in.reads) > 0 && in.receiver.Withdraw() {
+		in.asks = true
+	}
 	in.settle(c)
 }
 
 // abandon completes what is posted when the QP's stream has ended.
 func (in *inbound) abandon() {
-	for _, r := range in.reads {
-		close(r.done)
+	if in.receiver.Withdraw() {
+		_ = in.receiver.Withdrawn() // the peer writes no more
 	}
-	in.reads = nil
+	for len(in.reads) > 0 {
+		done, ok := in.receiver.Cancel()
+		if !ok { // it was asked before
+			_ = in.receiver.Withdrawn()
+			continue
+		}
+		in.complete(done)
+	}
 }
 
 // take copies what the ring has to p.

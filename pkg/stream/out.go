@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"syscall"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -31,6 +32,7 @@ type outbound struct {
 	mute    bool        // nothing can be sent any more
 	flights []flight    // requests under way, oldest first
 	queue   []*segment  // as in sender: what is not sent yet
+	posted  []*segment  // by PostSend, and not completed
 	free    []*slot
 	last    *slot // that the next short Write goes to
 	drained chan struct{}
@@ -40,10 +42,12 @@ type outbound struct {
 type segment struct {
 	addr   uint64 // of the next byte to be sent
 	lkey   iwarp.STag
-	left   int   // bytes that are not sent
-	sent   int   // bytes that have been given to the QP
-	flying int   // bytes of them that have not left
-	slot   *slot // that it is in; nil: memory of a Write that waits
+	left   int           // bytes that are not sent
+	sent   int           // bytes that have been given to the QP
+	flying int           // bytes of them that have not left
+	slot   *slot         // that it is in; nil: memory of a Write that waits, or of a PostSend
+	done   chan struct{} // of a PostSend: closed when nothing of it is being sent any more
+	lost   bool          // the connection ended before all of it had left
 }
 
 // slot is memory that Writes are copied to.
@@ -210,7 +214,11 @@ func (o *outbound) left(c *Conn) {
 
 // release gives back the slot of a segment that is sent.
 func (o *outbound) release(s *segment) {
-	if s.left > 0 || s.flying > 0 || s.slot == nil {
+	if s.left > 0 || s.flying > 0 {
+		return
+	}
+	o.finish(s)
+	if s.slot == nil {
 		return
 	}
 	t := s.slot
@@ -221,6 +229,27 @@ func (o *outbound) release(s *segment) {
 	t.fill = 0
 	if t != o.last {
 		o.free = append(o.free, t)
+	}
+}
+
+// finish completes a PostSend.
+func (o *outbound) finish(s *segment) {
+	if i := slices.Index(o.posted, s); i >= 0 {
+		o.posted = slices.Delete(o.posted, i, i+1)
+		close(s.done)
+	}
+}
+
+// abandon completes everything when the QP's stream has ended.
+func (o *outbound) abandon(c *Conn) {
+	for _, s := range o.posted {
+		s.lost = true
+	}
+	for len(o.flights) > 0 {
+		o.left(c)
+	}
+	for len(o.posted) > 0 {
+		o.finish(o.posted[0])
 	}
 }
 

@@ -201,3 +201,6 @@ func (s *Sender) usable(a *Advert) bool {
 	}
 	return a.Exact && a.Seq == s.seq
 }
+
+// Adverts returns how many adverts are kept: receives of the peer's that data may go to.
+func (s *Sender) Adverts() int { return len(s.adverts) }
