@@ -39,6 +39,7 @@ var edges = map[string][]string{
 
 	// streams over verbs
 	"pkg/stream":               {"pkg/iwarp", "pkg/stream/exs"},
+	"pkg/stream/az":            {"pkg/iwarp", "pkg/stream"}, // iwarp: for an error, that a queue is full
 	"pkg/stream/exs":           {},
 	"pkg/stream/rsocket":       {"pkg/iwarp", "pkg/stream/rsocket/proto"},
 	"pkg/stream/rsocket/proto": {},
