@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/exp/jobs"
 	"github.com/rdistcc/rdistcc/internal/exp/memory"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
+	"github.com/rdistcc/rdistcc/internal/exp/streams"
 	"github.com/rdistcc/rdistcc/internal/exp/wire"
 )
 
@@ -19,6 +20,12 @@ var Experiments = []*exp.Experiment{
 	jobs.Distance,
 	memory.Registration,
 	wire.WaitingWays,
+	streams.Direct,
+	streams.Applications,
+	streams.Throughput,
+	streams.Overlap,
+	streams.Touching,
+	streams.Connections,
 	wire.Framing,
 	wire.Latency,
 	wire.Fairness,
@@ -37,7 +44,7 @@ func Find(name string) *exp.Experiment {
 // Handlers returns what a peer does for all experiments.
 func Handlers() map[string]peer.Handler {
 	all := make(map[string]peer.Handler)
-	for _, h := range []map[string]peer.Handler{jobs.Handlers(), wire.Handlers()} {
+	for _, h := range []map[string]peer.Handler{jobs.Handlers(), streams.Handlers(), wire.Handlers()} {
 		maps.Copy(all, h)
 	}
 	return all
