@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// WriteTo keeps so many receives of so many bytes posted: at least twice as many as a sender with Buffered has slots, so that
-// the stream stays direct (TestShares of package exs says why).
+// WriteTo keeps so many receives of so many bytes posted: twice as many as a sender with Buffered has slots, so that the stream is
+// direct where they are there first (TestShares of package exs; E5 of docs/experiments.md).
 const (
 	aheadLen = slotLen
 	ahead    = 2 * slots
