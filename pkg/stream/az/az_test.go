@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -418,9 +419,9 @@ func open(t *testing.T) string {
 // TestChooses: short data is copied, and so is all other data while the application writes to what is being sent.
 func TestChooses(t *testing.T) {
 	a := arena(t, 2, 64<<10, Small)
-	a.costs = Costs{Remap: time.Microsecond, Touch: time.Microsecond, Copy: 1e9} // in place from 1000 bytes on
+	a.costs = Costs{Remap: 2 * time.Microsecond, Touch: time.Microsecond, Copy: 1e9}
 	s, peer := pair(t, stream.Config{}, stream.Config{})
-	c, err := New(s, a, Options{})
+	c, err := New(s, a, Options{Min: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,8 +431,8 @@ func TestChooses(t *testing.T) {
 		inPlace         uint64
 	}{
 		{999, 10, 0, 0},
-		{8000, 10 * trialSends, 0, 10 * trialSends}, // 1 us against 8
-		{64 << 10, 3 * trialPause, 64 << 10, 0},     // 17 us against 65: in place all the same; see below
+		{8000, 10 * trialSends, 0, 10 * trialSends}, // 2 us against 16
+		{64 << 10, 3 * trialPause, 64 << 10, 0},     // 162 us against 131
 	} {
 		if i == 2 {
 			a.costs.Touch = 10 * time.Microsecond
@@ -493,9 +494,9 @@ func TestCosts(t *testing.T) {
 	eachKind(t, func(t *testing.T, p Pages) {
 		a := arena(t, 1, 2<<20, p)
 		c := a.Costs()
-		t.Logf("%+v: from %d bytes on", c, c.Threshold())
-		if c.Remap <= 0 || c.Copy <= 0 || c.Threshold() <= 0 {
-			t.Errorf("%+v", c)
+		t.Logf("%+v: from %d bytes on", c, a.Threshold())
+		if c.Remap <= 0 || c.Copy <= 0 || a.Threshold() <= 0 || p == Small && a.Threshold() != math.MaxInt {
+			t.Errorf("%+v: from %d bytes on", c, a.Threshold())
 		}
 	})
 	if _, err := NewArena(0, 1, Small); err == nil {

@@ -14,7 +14,7 @@ import (
 
 // Options say when a Conn does not copy. The zero value is right.
 type Options struct {
-	Min    int  // bytes from which a Write is sent in place. 0: Costs.Threshold; negative: none is
+	Min    int  // bytes from which a Write is sent in place. 0: Arena.Threshold; negative: none is
 	Always bool // also if the application writes to what is being sent so often that copying costs less
 }
 
@@ -50,7 +50,7 @@ func New(c *stream.Conn, a *Arena, o Options) (*Conn, error) {
 	}
 	switch {
 	case o.Min == 0:
-		o.Min = a.costs.Threshold()
+		o.Min = a.Threshold()
 	case o.Min < 0:
 		o.Min = math.MaxInt
 	}
@@ -223,7 +223,7 @@ func (t *trial) settled(n, touched int, c *Costs) {
 		return
 	}
 	inPlace := trialSends*c.Remap + time.Duration(t.touched/smallPage)*c.Touch
-	copies := time.Duration(float64(t.bytes) / c.Copy * float64(time.Second))
+	copies := time.Duration(float64(t.bytes) / c.Copy * buffering * float64(time.Second))
 	*t = trial{}
 	if inPlace > copies {
 		t.pause = trialPause

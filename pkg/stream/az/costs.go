@@ -15,11 +15,16 @@ type Costs struct {
 // Costs returns what was measured when the arena was made.
 func (a *Arena) Costs() Costs { return a.costs }
 
-// Threshold returns the length from which a send costs less than to copy it. It is more than the size of a buffer if no send does.
-func (c *Costs) Threshold() int {
-	n := c.Remap.Seconds() * c.Copy
-	if n >= math.MaxInt32 {
-		return math.MaxInt32
+// buffering is how many times as much the sender's processor time grows for a byte that is copied as the copy alone takes: what is
+// copied goes in shorter messages, and takes up more of the caches (`rdistcc-perf exp zero-copy`, E7).
+const buffering = 2
+
+// Threshold returns the length from which a Write costs less in place than by a copy; math.MaxInt if it never does. With pages of 4 KiB
+// it never does (E7): what is measured here lacks that other processors have to forget each page too.
+func (a *Arena) Threshold() int {
+	n := a.costs.Remap.Seconds() * a.costs.Copy / buffering
+	if a.pages == Small || n > float64(a.size) {
+		return math.MaxInt
 	}
 	return int(n)
 }
