@@ -21,6 +21,7 @@ var Experiments = []*exp.Experiment{
 	memory.Registration,
 	wire.WaitingWays,
 	streams.Direct,
+	streams.Reads,
 	streams.Applications,
 	streams.Throughput,
 	streams.Overlap,

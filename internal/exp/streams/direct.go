@@ -31,10 +31,16 @@ var Direct = &exp.Experiment{
 			{Name: "size", Bytes: true, Levels: exp.Pick(z, exp.Numbers(65536), exp.Numbers(4096, 65536, 1<<20), exp.Numbers(512, 4096, 16384, 65536, 262144, 1<<20, 4<<20))},
 			{Name: "sends", Levels: exp.Pick(z, exp.Numbers(1), exp.Numbers(1, 8), exp.Numbers(1, 2, 8, 32))},
 			{Name: "times", Levels: exp.Numbers(1, 2)}, // so many times as many receives
+			{Name: "ring", Levels: append([]string{fits}, exp.Pick(z, nil, exp.Numbers(256<<10, 1<<20), exp.Numbers(64<<10, 256<<10, 1<<20, 4<<20))...)},
 			{Name: "rtt", Levels: exp.Pick(z, exp.Numbers(0, 1), exp.Numbers(0, 1, 10, 48), exp.Numbers(0, 1, 10, 48))},
 		}
 	},
-	Keep:   func(c exp.Cell) bool { return c["rtt"] == "0" || c["size"] == "65536" },
+	Keep: func(c exp.Cell) bool {
+		if c["ring"] != fits { // what it has to be
+			return c["policy"] == dynamic && c["size"] == "65536" && c["sends"] == "8" && c["times"] == "2"
+		}
+		return c["rtt"] == "0" || c["size"] == "65536"
+	},
 	Rounds: func(z exp.Size) int { return exp.Pick(z, 1, 5, 15) },
 	Metrics: []exp.Metric{
 		{Name: "rate", Unit: "Gb/s", What: "rate of the stream"},
@@ -43,10 +49,11 @@ var Direct = &exp.Experiment{
 	},
 	Prepare: prepareDirect,
 	Views: []exp.View{
-		{Title: "On loopback, 8 sends and 16 receives", Metric: "rate", X: "size", Lines: []string{"policy"}, Where: exp.Cell{"rtt": "0", "sends": "8", "times": "2"}},
-		{Title: "The receiver's CPU time, on loopback, 8 sends and 16 receives", Metric: "cpu", X: "size", Lines: []string{"policy"}, Where: exp.Cell{"rtt": "0", "sends": "8", "times": "2"}},
-		{Title: "By the network's round trip in ms, 64 KiB, as many receives as sends", Metric: "rate", X: "rtt", Lines: []string{"policy", "sends"}, Where: exp.Cell{"size": "65536", "times": "1"}, Table: true},
-		{Title: "Share that goes direct, 64 KiB, by sends outstanding and receives for each", Metric: "direct", X: "rtt", Lines: []string{"sends", "times"}, Where: exp.Cell{"size": "65536", "policy": dynamic}, Table: true},
+		{Title: "On loopback, 8 sends and 16 receives", Metric: "rate", X: "size", Lines: []string{"policy"}, Where: exp.Cell{"rtt": "0", "sends": "8", "times": "2", "ring": fits}},
+		{Title: "The receiver's CPU time, on loopback, 8 sends and 16 receives", Metric: "cpu", X: "size", Lines: []string{"policy"}, Where: exp.Cell{"rtt": "0", "sends": "8", "times": "2", "ring": fits}},
+		{Title: "By the network's round trip in ms, 64 KiB, as many receives as sends", Metric: "rate", X: "rtt", Lines: []string{"policy", "sends"}, Where: exp.Cell{"size": "65536", "times": "1", "ring": fits}, Table: true},
+		{Title: "By the size of the ring, dynamic, 64 KiB, 8 sends and 16 receives", Metric: "rate", X: "rtt", Lines: []string{"ring"}, Where: exp.Cell{"policy": dynamic, "size": "65536", "sends": "8", "times": "2"}, Table: true},
+		{Title: "Share that goes direct, 64 KiB, by sends outstanding and receives for each", Metric: "direct", X: "rtt", Lines: []string{"sends", "times"}, Where: exp.Cell{"size": "65536", "policy": dynamic, "ring": fits}, Table: true},
 	},
 	Claims: []exp.Predicate{
 		{Claim: "dynamic is at least 0.95 of the better one at every round-trip time (64 KiB)", Says: "IPDPS'14 [S], seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
@@ -72,13 +79,14 @@ var Direct = &exp.Experiment{
 	},
 	Defaults: []exp.Default{
 		{What: "`Config.Policy`: dynamic", Where: "pkg/stream/config.go"},
+		{What: "`Config.Ring`: 256 KiB", Where: "pkg/stream/config.go"},
 		{What: "WriteTo posts twice as many receives as a sender has slots", Where: "pkg/stream/writeto.go"},
 	},
 }
 
 // of5 returns a cell of Direct.
 func of5(policy, size, sends, times, rtt string) exp.Cell {
-	return exp.Cell{"policy": policy, "size": size, "sends": sends, "times": times, "rtt": rtt}
+	return exp.Cell{"policy": policy, "size": size, "sends": sends, "times": times, "rtt": rtt, "ring": fits}
 }
 
 // notSlower judges that dynamic has at least 0.95 of the rate of either other policy, along an axis.
@@ -141,8 +149,11 @@ func (b *directBench) Close() (err error) {
 	return err
 }
 
-// minRing is what a ring has at least, in bytes. Otherwise it has room for all sends.
-const minRing = 256 << 10
+// A ring that fits has room for all sends, and minRing bytes at least.
+const (
+	fits    = "fits"
+	minRing = 256 << 10
+)
 
 func (b *directBench) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) {
 	s, rtt := b.near, time.Duration(c.Number("rtt"))*time.Millisecond
@@ -157,6 +168,9 @@ func (b *directBench) Measure(ctx context.Context, c exp.Cell) (exp.Values, erro
 	}
 	size, sends := c.Number("size"), c.Number("sends")
 	h := hello{Size: size, Recvs: sends * c.Number("times"), Ring: max(minRing, sends*size), Warm: max(2*sends, min(64, (2<<20)/size))}
+	if c["ring"] != fits {
+		h.Ring = c.Number("ring")
+	}
 	conn, err := s.dial(ctx, &h, stream.Config{Policy: policies[c["policy"]]})
 	if err != nil {
 		return nil, err

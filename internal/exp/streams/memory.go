@@ -40,7 +40,8 @@ type program struct {
 	bufs    [][]byte
 	next    int
 	n       int           // messages
-	calls   time.Duration // inside of Write and Reclaim
+	calls   time.Duration // inside of Write
+	waits   time.Duration // inside of Reclaim
 	working time.Duration // computing
 }
 
@@ -167,7 +168,7 @@ func (p *program) send() (err error) {
 			return err
 		}
 	}
-	p.calls += time.Since(begin)
+	p.waits += time.Since(begin)
 	p.n++
 	produce(buf, byte(p.n))
 	begin = time.Now()
@@ -246,7 +247,8 @@ type outcome struct {
 	cost
 	n       int // messages
 	bytes   int64
-	call    float64 // us in Write and Reclaim, for a message
+	call    float64 // us in Write, for a message
+	wait    float64 // us in Reclaim
 	slowed  float64 // by what computing took longer, a factor
 	touched float64 // pages for a message
 	direct  float64 // percents
@@ -272,7 +274,7 @@ func (s *senders) measure(ctx context.Context, x sends, conns int) (o outcome, e
 	before := make([]az.Stats, conns)
 	o.cost, err = s.clock(func() (err error) {
 		for i, p := range all {
-			p.n, p.calls, p.working = 0, 0, 0
+			p.n, p.calls, p.waits, p.working = 0, 0, 0, 0
 			if p.az != nil {
 				before[i] = p.az.Stats()
 			}
@@ -292,17 +294,17 @@ func (s *senders) measure(ctx context.Context, x sends, conns int) (o outcome, e
 	if err != nil {
 		return o, err
 	}
-	var calls, working time.Duration
+	var calls, waits, working time.Duration
 	for i, p := range all {
 		o.n += p.n
-		calls, working = calls+p.calls, working+p.working
+		calls, waits, working = calls+p.calls, waits+p.waits, working+p.working
 		o.direct += 100 * float64(reports[i].Direct) / float64(reports[i].Bytes) / float64(conns)
 		if p.az != nil {
 			o.touched += float64(p.az.Stats().Touched-before[i].Touched) / 4096
 		}
 	}
 	o.bytes = int64(o.n) * int64(x.size)
-	o.call, o.touched = us(calls)/float64(o.n), o.touched/float64(o.n)
+	o.call, o.wait, o.touched = us(calls)/float64(o.n), us(waits)/float64(o.n), o.touched/float64(o.n)
 	if x.compute > 0 {
 		o.slowed = working.Seconds() / (x.compute.Seconds() * float64(o.n))
 	}

@@ -27,6 +27,9 @@ type hello struct {
 	Warm    int `json:"w"`           // messages after which the receiver says so
 	Each    int `json:"e,omitempty"` // messages after which it says so each time; 0: never
 	ThinkUS int `json:"t,omitempty"` // time between a message and the next receive
+
+	Read      bool `json:"d,omitempty"` // it has no receives, but Reads
+	DirectMin int  `json:"m,omitempty"` // from which these are offered; 0: package stream's default
 }
 
 // report is what a receiver says at the end.
@@ -72,12 +75,16 @@ func accept(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest) {
 		_ = req.Reject([]byte(err.Error()))
 		return
 	}
-	c, err := stream.Accept(ctx, dev, req, nil, stream.Config{Ring: h.Ring})
+	c, err := stream.Accept(ctx, dev, req, nil, stream.Config{Ring: h.Ring, DirectMin: h.DirectMin})
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	if err := receive(c, &h); err != nil {
+	how := receive
+	if h.Read {
+		how = read
+	}
+	if err := how(c, &h); err != nil {
 		return
 	}
 	s := c.Stats()

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 
 // TestRunsThrough: each experiment measures each cell once, at its smallest size.
 func TestRunsThrough(t *testing.T) {
-	for _, e := range []*exp.Experiment{Direct, Applications, Throughput, Overlap, Touching, Connections} {
+	for _, e := range []*exp.Experiment{Direct, Reads, Applications, Throughput, Overlap, Touching, Connections} {
 		t.Run(e.Name, func(t *testing.T) {
 			r, err := exp.Run(t.Context(), e, exp.Options{Size: exp.Tiny, Rounds: 1})
 			if err != nil {

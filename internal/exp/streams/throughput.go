@@ -14,16 +14,13 @@ const azSDP = "AZ-SDP, IPDPS'06 [S]"
 // Metrics that the experiments on the sender's memory share.
 var (
 	rate = exp.Metric{Name: "rate", Unit: "Gb/s", What: "rate of the stream"}
-	call = exp.Metric{Name: "call", Unit: "us", What: "time inside of Write for a message, and of what makes its memory usable again"}
+	call = exp.Metric{Name: "call", Unit: "us", What: "time inside of Write for a message"}
+	wait = exp.Metric{Name: "wait", Unit: "us", What: "time until its memory can be filled again"}
 	cpu  = exp.Metric{Name: "cpu", Unit: "s/GB", What: "the sender's CPU time"}
 )
 
-// memoryDefaults are what these experiments speak about.
-var memoryDefaults = []exp.Default{
-	{What: "`Config.Mode`: buffered", Where: "pkg/stream/config.go"},
-	{What: "`Config.ZeroCopyMin`: 64 KiB", Where: "pkg/stream/config.go"},
-	{What: "asynchronous zero-copy is no policy of pkg/stream", Where: "pkg/stream/az"},
-}
+// noPolicy is what these experiments speak about.
+var noPolicy = exp.Default{What: "asynchronous zero-copy is no policy of pkg/stream", Where: "pkg/stream/az/doc.go"}
 
 // Throughput is E7: what sending without a copy gains.
 var Throughput = &exp.Experiment{
@@ -39,7 +36,7 @@ var Throughput = &exp.Experiment{
 	// A Write that waits has no use for a second buffer.
 	Keep:    func(c exp.Cell) bool { return c["mode"] != zeroCopy && c["mode"] != buffered || c["buffers"] != "1" },
 	Rounds:  func(z exp.Size) int { return exp.Pick(z, 1, 7, 21) },
-	Metrics: []exp.Metric{rate, call, cpu},
+	Metrics: []exp.Metric{rate, call, wait, cpu},
 	Prepare: func(ctx context.Context, s *exp.Setting) (exp.Bench, error) {
 		b, err := prepareSenders(ctx, s)
 		return &throughput{b}, err
@@ -47,6 +44,7 @@ var Throughput = &exp.Experiment{
 	Views: []exp.View{
 		{Title: "Rate, 4 buffers", Metric: "rate", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}},
 		{Title: "Time inside of Write, 4 buffers", Metric: "call", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}},
+		{Title: "Time that AZ waits for a buffer, 4 buffers", Metric: "wait", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}, Table: true},
 		{Title: "The sender's CPU time, 4 buffers", Metric: "cpu", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}},
 	},
 	Claims: []exp.Predicate{
@@ -67,11 +65,15 @@ var Throughput = &exp.Experiment{
 				return exp.All(r.Less(of7(azChosen, s), of7(buffered, s), "cpu", 1.05), r.Less(of7(azChosen, s), of7(azHuge, s), "cpu", 1.05))
 			})
 		}},
-		{Claim: "synchronous zero-copy takes less of the sender's CPU than copying from 64 KiB on", Says: "HotI'05 [A]", Judge: func(r *exp.Results) exp.Verdict {
-			return r.Along("size", 65536, 1<<30, func(s string) exp.Verdict { return r.Less(of7(zeroCopy, s), of7(buffered, s), "cpu", 1) })
+		{Claim: "synchronous zero-copy takes less of the sender's CPU than copying from 256 KiB on", Says: "HotI'05 [A]", Judge: func(r *exp.Results) exp.Verdict {
+			return r.Along("size", 256<<10, 1<<30, func(s string) exp.Verdict { return r.Less(of7(zeroCopy, s), of7(buffered, s), "cpu", 1) })
 		}},
 	},
-	Defaults: memoryDefaults,
+	Defaults: []exp.Default{
+		noPolicy,
+		{What: "`Config.Mode`: buffered, with slots of 128 KiB", Where: "pkg/stream/config.go"},
+		{What: "`Config.ZeroCopyMin`: 256 KiB", Where: "pkg/stream/config.go"},
+	},
 }
 
 // of7 returns a cell of Throughput with 4 buffers.
@@ -84,7 +86,11 @@ func (b *throughput) Measure(ctx context.Context, c exp.Cell) (exp.Values, error
 	if err != nil {
 		return nil, err
 	}
-	return exp.Values{"rate": o.gbps(o.bytes), "call": o.call, "cpu": perGB(o.sender, o.bytes)}, nil
+	v := exp.Values{"rate": o.gbps(o.bytes), "call": o.call, "cpu": perGB(o.sender, o.bytes)}
+	if m := c["mode"]; m != buffered && m != zeroCopy {
+		v["wait"] = o.wait
+	}
+	return v, nil
 }
 
 // overlapSize is the length of Overlap's messages, in bytes.
@@ -129,7 +135,7 @@ var Overlap = &exp.Experiment{
 			return r.Less(of8(buffered, "100"), of8(azHuge, "100"), "rate", 1)
 		}},
 	},
-	Defaults: memoryDefaults,
+	Defaults: []exp.Default{noPolicy},
 }
 
 // of8 returns a cell of Overlap.

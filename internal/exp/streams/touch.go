@@ -49,7 +49,7 @@ var Touching = &exp.Experiment{
 			return exp.All(r.Less(of9(azHuge, "0"), of9(azHuge, "10"), "cpu", 1), r.Less(of9(azHuge, "10"), of9(azHuge, "100"), "cpu", 1))
 		}},
 	},
-	Defaults: memoryDefaults,
+	Defaults: []exp.Default{noPolicy},
 }
 
 // of9 returns a cell of Touching.
@@ -97,7 +97,7 @@ var Connections = &exp.Experiment{
 			return r.Less(of10(azHuge, "8"), of10(buffered, "8"), "cpu", 1)
 		}},
 	},
-	Defaults: memoryDefaults,
+	Defaults: []exp.Default{noPolicy},
 }
 
 // of10 returns a cell of Connections.
