@@ -28,7 +28,7 @@ type Arena struct {
 }
 
 // NewArena makes n buffers of at least size bytes, a multiple of the page's, and measures what they cost. The memory is there when it
-// returns: n*size bytes. It returns ErrNoHugePages if there are none. An application's page that is written to
+// returns: n*size bytes. It returns ErrNoHugePages if there are none; with an arena of Small pages a Conn then copies all. An application's page that is written to
 // while it is sent takes another 4 KiB.
 func NewArena(n, size int, p Pages) (*Arena, error) {
 	if n <= 0 || size <= 0 || p > Small || size > math.MaxInt/n/4 {
