@@ -45,12 +45,12 @@ var Applications = &exp.Experiment{
 		{Claim: "a sender that may use the ring does not wait for a receiver that computes: with 1 receive posted dynamic takes less than half of direct's time", Says: "IPDPS'14 [S]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(of6(dynamic, "1", "200"), of6(direct, "1", "200"), "held", 0.5)
 		}},
-		{Claim: "dynamic handles a burst within 1.1 of the better one's time, with few receives and with many", Says: "seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "dynamic handles a burst within 1.1 of the better one's time, with few receives and with many", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("receives", 1, 100, func(n string) exp.Verdict {
 				return exp.All(r.Less(of6(dynamic, n, "200"), of6(direct, n, "200"), "done", 1.1), r.Less(of6(dynamic, n, "200"), of6(indirect, n, "200"), "done", 1.1))
 			})
 		}},
-		{Claim: "with twice as many receives as a burst has messages nearly all goes direct, though the receiver computes", Says: "seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "with twice as many receives as a burst has messages nearly all goes direct, though the receiver computes", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Beyond(of6(dynamic, "16", "200"), "direct", 95)
 		}},
 	},

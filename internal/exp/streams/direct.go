@@ -56,7 +56,7 @@ var Direct = &exp.Experiment{
 		{Title: "Share that goes direct, 64 KiB, by sends outstanding and receives for each", Metric: "direct", X: "rtt", Lines: []string{"sends", "times"}, Where: exp.Cell{"size": "65536", "policy": dynamic, "ring": fits}, Table: true},
 	},
 	Claims: []exp.Predicate{
-		{Claim: "dynamic is at least 0.95 of the better one at every round-trip time (64 KiB)", Says: "IPDPS'14 [S], seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "dynamic is at least 0.95 of the better one at every round-trip time (64 KiB)", Says: "IPDPS'14 [S]", Judge: func(r *exp.Results) exp.Verdict {
 			return notSlower(r, "65536", "rtt", 0, 1000)
 		}},
 		{Claim: "with twice as many receives as sends at least 95 % goes direct", Says: "IPDPS'14 [M]", Judge: func(r *exp.Results) exp.Verdict {

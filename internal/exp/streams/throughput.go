@@ -51,13 +51,13 @@ var Throughput = &exp.Experiment{
 		{Claim: "for medium messages (64 KiB to 1 MiB) AZ is faster than synchronous zero-copy", Says: azSDP + ", as \"close to 35 %\"", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("size", 65536, 1<<20, func(s string) exp.Verdict { return r.Less(of7(zeroCopy, s), of7(azHuge, s), "rate", 1) })
 		}},
-		{Claim: "with pages of 4 KiB AZ takes more of the sender's CPU than copying, at every size", Says: "seeds [T]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "with pages of 4 KiB AZ takes more of the sender's CPU than copying, at every size", Says: "measured before [T]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("size", 1, 1<<30, func(s string) exp.Verdict { return r.Less(of7(buffered, s), of7(azSmall, s), "cpu", 1) })
 		}},
-		{Claim: "with pages of 2 MiB the lines of copying and AZ cross between 64 KiB and 4 MiB, by the sender's CPU", Says: "seeds [T], as 768 KiB to 1 MiB", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "with pages of 2 MiB the lines of copying and AZ cross between 64 KiB and 4 MiB, by the sender's CPU", Says: "measured before [T], as 768 KiB to 1 MiB", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Cross("size", exp.Cell{"mode": buffered, "buffers": "4"}, exp.Cell{"mode": azHuge, "buffers": "4"}, "cpu", 64<<10, 4<<20)
 		}},
-		{Claim: "from 1 MiB on Write returns in less than a tenth of the time that a copy takes", Says: "seeds [T]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "from 1 MiB on Write returns in less than a tenth of the time that a copy takes", Says: "measured before [T]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("size", 1<<20, 1<<30, func(s string) exp.Verdict { return r.Less(of7(azHuge, s), of7(buffered, s), "call", 0.1) })
 		}},
 		{Claim: "AZ that chooses takes at most 1.05 of the CPU of the better of copying and AZ, at every size", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {

@@ -39,10 +39,10 @@ var Touching = &exp.Experiment{
 		{Title: "Pages", Metric: "touched", X: "touch", Lines: []string{"mode", "when"}, Table: true},
 	},
 	Claims: []exp.Predicate{
-		{Claim: "AZ that does not give up takes more CPU than copying when all pages are touched", Says: "seeds [T]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "AZ that does not give up takes more CPU than copying when all pages are touched", Says: "measured before [T]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(of9(buffered, "100"), of9(azHuge, "100"), "cpu", 1)
 		}},
-		{Claim: "the fallback caps the loss: AZ that chooses has at least 0.9 of the rate of copying, whatever is touched", Says: "seeds [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "the fallback caps the loss: AZ that chooses has at least 0.9 of the rate of copying, whatever is touched", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("touch", 0, 100, func(t string) exp.Verdict { return r.Less(of9(buffered, t), of9(azChosen, t), "rate", 1/0.9) })
 		}},
 		{Claim: "the more is touched the more it costs: 10 % more than none, and all more than 10 %", Says: azSDP + ", as \"graceful\"", Judge: func(r *exp.Results) exp.Verdict {
