@@ -59,7 +59,7 @@ func (all arenas) get(mode string, n, size int) (*az.Arena, error) {
 	}
 	a, err := az.NewArena(n, size, pages)
 	if errors.Is(err, az.ErrNoHugePages) {
-		return nil, &exp.Untold{Reason: "there are no huge pages for files in memory"}
+		return nil, &exp.Untold{Reason: err.Error()}
 	}
 	if err == nil {
 		all[key] = a
