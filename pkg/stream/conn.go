@@ -35,6 +35,7 @@ type Conn struct {
 	out    outbound
 	err    error // why the connection has ended
 	closed bool  // by Close
+	ending bool  // the QP takes no receives any more
 	stats  Stats
 }
 
@@ -66,14 +67,22 @@ func newConn(e *Endpoint, local, remote net.Addr) *Conn {
 // run handles completions until the stream is over.
 func (c *Conn) run() {
 	defer close(c.ended)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var wcs [16]iwarp.WC
-	for {
-		if err := c.end.cq.Wait(context.Background()); err != nil {
+	for watched := false; ; {
+		err := c.end.cq.Wait(ctx)
+		if err != nil && ctx.Err() == nil {
 			c.fail(err)
 			break
 		}
-		if !c.poll(wcs[:]) {
+		n, goesOn := c.poll(wcs[:])
+		if !goesOn || n == 0 && err != nil {
 			break
+		}
+		if c.ending && !watched { // there may be no receive left that would be flushed
+			watched = true
+			go func() { <-c.end.qp.Done(); cancel() }()
 		}
 	}
 	<-c.end.qp.Done() // all that is left has been flushed
@@ -82,21 +91,21 @@ func (c *Conn) run() {
 	c.over()
 }
 
-// poll handles the completions that are there. It reports whether the stream goes on.
-func (c *Conn) poll(wcs []iwarp.WC) bool {
-	n := c.end.cq.Poll(wcs)
+// poll handles n completions that are there. It reports whether the stream goes on.
+func (c *Conn) poll(wcs []iwarp.WC) (n int, goesOn bool) {
+	n = c.end.cq.Poll(wcs)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range wcs[:n] {
 		if wcs[i].Status != iwarp.StatusSuccess {
-			return false // QP.Err says why
+			return n, false // QP.Err says why
 		}
 		if err := c.completed(&wcs[i]); err != nil {
 			c.failLocked(err)
 		}
 	}
 	c.pump()
-	return true
+	return n, true
 }
 
 // completed takes one completion.
@@ -120,7 +129,9 @@ func (c *Conn) completed(wc *iwarp.WC) error {
 	if err != nil {
 		return err
 	}
-	if err := c.end.repost(wc.ID); err != nil && !errors.Is(err, iwarp.ErrState) {
+	if err := c.end.repost(wc.ID); errors.Is(err, iwarp.ErrState) {
+		c.ending = true
+	} else if err != nil {
 		return err
 	}
 	c.out.owed++
