@@ -27,6 +27,9 @@ const HTTP Service = 1
 // magic begins the private data of both sides' start-up, where a connection for jobs has another.
 const magic = "RDCS"
 
+// ring is enough for pages, and bounds what a stream takes of a daemon's memory.
+const ring = 128 << 10
+
 const greetingLen = len(magic) + 2 + 1
 
 // greeting returns the private data of either side, without proofs.
@@ -83,7 +86,7 @@ func (r *Rejected) Error() string { return "rejected (" + r.Cause.String() + "):
 
 // Dial opens a stream to the daemon at addr. ctx bounds that, not the stream.
 func Dial(ctx context.Context, dev iwarp.Device, addr string, o Options) (*stream.Conn, error) {
-	e, err := stream.NewEndpoint(dev, stream.Config{})
+	e, err := stream.NewEndpoint(dev, stream.Config{Ring: ring})
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +146,7 @@ func refusal(err error) error {
 // Accept makes a stream of a connection request that Parse has read. claim is that of its proof; nil: there is no
 // key. An error of the proof is psk.ErrWrong. ctx bounds the start, not the stream.
 func Accept(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, r Request, claim *psk.Claim) (*stream.Conn, error) {
-	e, err := stream.NewEndpoint(dev, stream.Config{})
+	e, err := stream.NewEndpoint(dev, stream.Config{Ring: ring})
 	if err != nil {
 		return nil, err
 	}

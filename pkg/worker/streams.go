@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Bounds of streams, each of which takes a descriptor and half a megabyte.
+// Bounds of streams, each of which takes a descriptor and up to a megabyte.
 const (
 	maxStreams       = 64
 	maxTenantStreams = 8
