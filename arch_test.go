@@ -129,6 +129,11 @@ var edges = map[string][]string{
 	"internal/unit":                {},
 	"internal/wire":                {},
 
+	// examples of servers on the stack; nothing imports them
+	"examples/9p":        {"examples/9p/export", "pkg/iwarp"},
+	"examples/9p/export": {"examples/9p/p9"},
+	"examples/9p/p9":     {},
+
 	// tests: kits, suites, programs; nothing above imports them
 	"deploy":                               {},
 	"internal/test/kit/debsrc":             {},
@@ -158,7 +163,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is

@@ -102,7 +102,7 @@ func (s *server) client(ctx context.Context, r iwarp.ConnRequest) error {
 	}
 	s.log.Printf("%v: connected", r.Info().Remote)
 	err := c.serve(ctx)
-	if ctx.Err() != nil {
+	if end := ctx.Err(); end != nil && errors.Is(err, end) {
 		err = nil
 		ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime)
 		defer cancel()

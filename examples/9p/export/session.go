@@ -59,14 +59,14 @@ func (s *Session) Handle(request, buf []byte) ([]byte, error) {
 		buf = buf[:s.msize]
 	}
 	if err != nil {
-		return p9.Error(buf, r.Tag, syscall.EINVAL), nil
+		return p9.Error(buf, r.Tag, uint32(syscall.EINVAL)), nil
 	}
 	reply := p9.NewReply(buf, r.Type+1, r.Tag)
 	if err = s.answer(&r, reply); err == nil && reply.Full() {
 		err = syscall.ENAMETOOLONG // a link, the only thing that may be longer than the least msize
 	}
 	if err != nil {
-		return p9.Error(buf, r.Tag, errno(err)), nil
+		return p9.Error(buf, r.Tag, uint32(errno(err))), nil
 	}
 	return reply.Bytes(), nil
 }

@@ -1,9 +1,6 @@
 package p9
 
-import (
-	"encoding/binary"
-	"syscall"
-)
+import "encoding/binary"
 
 // QID identifies a file on its server: equal QIDs are the same file in the same state.
 type QID struct {
@@ -185,9 +182,9 @@ func DirEntry(b []byte, q QID, next uint64, typ uint8, name string) int {
 	return len(e.b)
 }
 
-// Error writes an Rlerror to buf and returns it.
-func Error(buf []byte, tag uint16, errno syscall.Errno) []byte {
+// Error writes an Rlerror with a Linux errno to buf and returns it.
+func Error(buf []byte, tag uint16, errno uint32) []byte {
 	r := NewReply(buf, Rlerror, tag)
-	r.U32(uint32(errno))
+	r.U32(errno)
 	return r.Bytes()
 }
