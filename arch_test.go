@@ -97,6 +97,7 @@ var edges = map[string][]string{
 	"internal/exp/memory":          {"internal/exp", "pkg/iwarp"},
 	"internal/exp/peer":            {},
 	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},
+	"internal/exp/offload":         {"internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
 	"internal/figure":              {},
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk"},

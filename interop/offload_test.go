@@ -225,7 +225,7 @@ func (b *offloadBench) measure(d *offloadDaemon, size, clients int, idle float64
 func traces(t *testing.T, file string) *offload.Profile {
 	t.Helper()
 	cmd := exec.Command("go", "tool", "pprof", "-traces", file)
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %v", cmd, err)
