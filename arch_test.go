@@ -148,6 +148,7 @@ var edges = map[string][]string{
 	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                                     // the same
 	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                                        // response files are read as the wrapper does
 	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                                          // and the programs, as processes
+	"internal/test/program/offload":        {"internal/exp/offload", "internal/test/kit/farm", "internal/test/kit/standin", "pkg/iwarp"},
 	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},

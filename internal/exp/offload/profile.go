@@ -83,7 +83,7 @@ func ParseTraces(r io.Reader) (*Profile, error) {
 
 // inKernel reports whether a stack that ends in function f was in a system call. Samples do not say it themselves.
 func inKernel(f string) bool {
-	for _, s := range []string{"yscall.Syscall6", "yscall.RawSyscall6", "runtime.futex", "runtime.epollwait", "runtime.usleep", "runtime.write1", "runtime.read", "runtime.madvise"} {
+	for _, s := range []string{".Syscall6", ".RawSyscall6", "runtime.futex", "runtime.epollwait", "runtime.usleep", "runtime.write1", "runtime.read", "runtime.madvise"} {
 		if strings.HasSuffix(f, s) {
 			return true
 		}
