@@ -1,12 +1,10 @@
 package interop
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -31,22 +29,15 @@ func TestOffload(t *testing.T) {
 	bench := &offloadBench{t: t, g: g, length: pick(10*time.Second, 4*time.Second)}
 	bench.install()
 	soft, siw := bench.start("soft"), bench.start("ibverbs:"+guestDevice)
-	idle := bench.idle()
-	fmt.Printf("  CPU of the guest, ms a job; idle: %.0f ms/s, taken off\n", idle*1e3)
-	fmt.Printf("  %8s %7s | %-5s | %6s | %15s | %11s | %8s | %8s\n", "bytes", "clients", "by", "jobs/s", "daemon usr+sys", "of it stack", "guest", "client")
+	fmt.Printf("  CPU, ms a job\n  %8s %7s | %-5s | %6s | %15s | %11s | %10s | %8s\n", "bytes", "clients", "by", "jobs/s", "daemon usr+sys", "of it stack", "and kernel", "client")
 	ratios := map[int][]float64{}
 	for _, size := range pick([]int{4 << 10, 256 << 10, 4 << 20}, []int{4 << 10, 256 << 10}) {
 		for _, clients := range pick([]int{1, 4, 16}, []int{1, 4}) {
-			a := bench.measure(soft, size, clients, idle)
-			b := bench.measure(siw, size, clients, idle)
-			model := a
-			model.by, model.clientCPU, model.rate, model.guest, model.stack = "model", 0, 0, 0, 0
-			model.user *= max(0, 1-a.split.Stack.User/max(1e-9, a.split.Stack.User+a.split.Daemon.User+a.split.Runtime.User))
-			model.system *= max(0, 1-a.split.Stack.System/max(1e-9, a.split.Stack.System+a.split.Daemon.System+a.split.Runtime.System))
-			for _, m := range []offloadCPU{a, b, model} {
-				fmt.Printf("  %8d %7d | %-5s | %6.1f | %6.2f + %6.2f | %10.0f%% | %8.2f | %8.2f\n", size, clients, m.by, m.rate, m.user, m.system, 100*m.stack, m.guest, m.clientCPU)
-			}
-			ratios[size] = append(ratios[size], b.guest/a.guest)
+			a, b := bench.measure(soft, size, clients), bench.measure(siw, size, clients)
+			fmt.Printf("  %8d %7d | %-5s | %6.1f | %6.2f + %6.2f | %10.0f%% | %10.2f | %8.2f\n", size, clients, "soft", a.Rate, a.User, a.System, 100*a.Profile.Stack.Whole(), a.kernel, a.Client)
+			fmt.Printf("  %8s %7s | %-5s | %6.1f | %6.2f + %6.2f | %11s | %10.2f | %8.2f\n", "", "", "siw", b.Rate, b.User, b.System, "", b.kernel, b.Client)
+			fmt.Printf("  %8s %7s | %-5s | %6s | %6.2f + %6.2f | %11s | %10s |\n", "", "", "model", "", a.ModelUser, a.ModelSystem, "", "")
+			ratios[size] = append(ratios[size], b.kernel/a.kernel)
 		}
 	}
 	var said []string
@@ -56,7 +47,7 @@ func TestOffload(t *testing.T) {
 			said = append(said, fmt.Sprintf("%d bytes: %.2f", size, r[len(r)/2]))
 		}
 	}
-	*note = "CPU of the guest with siw over that with the software stack, " + strings.Join(said, "; ")
+	*note = "CPU with siw, the kernel's too, over that with the software stack, " + strings.Join(said, "; ")
 	if bench.lost > 0 {
 		*note += fmt.Sprintf("; %d connections lost", bench.lost)
 	}
@@ -80,15 +71,10 @@ type offloadDaemon struct {
 	http     int // port of its profiles
 }
 
-// offloadCPU is what a job costs, in milliseconds of CPU.
+// offloadCPU is what a job costs.
 type offloadCPU struct {
-	by           string
-	rate         float64 // jobs a second
-	user, system float64 // of the daemon's processes
-	stack        float64 // share of the software stack in them
-	split        offload.Profile
-	guest        float64 // all that the guest did, but for the compiler and what it does when idle
-	clientCPU    float64 // of the clients' process, here
+	offload.Cost
+	kernel float64 // ms of CPU: the daemon and all that the kernel did in no process of another
 }
 
 // install puts daemon, key and the stand-in compiler into the guest.
@@ -128,60 +114,58 @@ func (b *offloadBench) start(provider string) *offloadDaemon {
 }
 
 // usage is what the guest has used since it booted, in seconds.
-type usage struct{ user, system, all float64 }
+type usage struct {
+	user, system float64 // of the daemon's processes
+	kernel       float64 // all, but for other processes and the daemon's compilers
+}
 
-// look reads the guest's counters: of the processes of daemon d (0: none), and of all.
+// look reads the guest's counters, for the daemon pid.
 func (b *offloadBench) look(pid int) usage {
 	b.t.Helper()
 	out := b.g.Run(b.t, "cat /proc/stat /proc/[0-9]*/stat 2>/dev/null; true")
 	const tick = 100 // a second
 	var u usage
-	parents, mine := map[int]int{}, map[int][2]float64{}
+	parents, times := map[int]int{}, map[int][4]float64{} // user, system, and both of children that have ended
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) > 8 && f[0] == "cpu" {
 			for _, i := range []int{1, 2, 3, 6, 7} { // user, nice, system, irq, softirq
 				n, _ := strconv.ParseFloat(f[i], 64)
-				u.all += n / tick
+				u.kernel += n / tick
 			}
 			continue
 		}
 		id, rest, ok := strings.Cut(line, " (")
 		n, err := strconv.Atoi(id)
 		_, rest, ended := strings.Cut(rest, ") ")
-		if f := strings.Fields(rest); ok && ended && err == nil && len(f) > 13 {
+		if f := strings.Fields(rest); ok && ended && err == nil && len(f) > 14 {
 			parents[n], _ = strconv.Atoi(f[1])
-			user, _ := strconv.ParseFloat(f[11], 64)
-			system, _ := strconv.ParseFloat(f[12], 64)
-			mine[n] = [2]float64{user / tick, system / tick}
+			var all [4]float64
+			for i := range all {
+				v, _ := strconv.ParseFloat(f[11+i], 64)
+				all[i] = v / tick
+			}
+			times[n] = all
 		}
 	}
-	for n, t := range mine {
-		for at := n; at > 1; at = parents[at] {
-			if at == pid {
-				u.user, u.system = u.user+t[0], u.system+t[1]
-				break
-			}
+	for n, t := range times {
+		u.kernel -= t[2] + t[3]
+		at := n
+		for at > 2 && at != pid { // 2 is the parent of the kernel's threads
+			at = parents[at]
+		}
+		switch at {
+		case pid:
+			u.user, u.system = u.user+t[0], u.system+t[1]
+		case 2:
+		default:
+			u.kernel -= t[0] + t[1]
 		}
 	}
 	return u
 }
 
-// idle returns the CPU time that the guest takes in a second with nothing to do.
-func (b *offloadBench) idle() float64 {
-	before, begin := b.look(0), time.Now()
-	time.Sleep(b.length) // there is no event to wait for
-	return (b.look(0).all - before.all) / time.Since(begin).Seconds()
-}
-
-// self returns the CPU time of this process.
-func self() float64 {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
-}
-
 // measure keeps d busy for a while.
-func (b *offloadBench) measure(d *offloadDaemon, size, clients int, idle float64) offloadCPU {
+func (b *offloadBench) measure(d *offloadDaemon, size, clients int) offloadCPU {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Minute)
 	defer cancel()
@@ -195,7 +179,7 @@ func (b *offloadBench) measure(d *offloadDaemon, size, clients int, idle float64
 		b.t.Fatalf("%s, %d bytes, %d clients: %v", d.by, size, clients, err)
 	}
 	defer c.Close()
-	before, here, begin := b.look(d.pid), self(), time.Now()
+	before, here := b.look(d.pid), self()
 	var profile *Job
 	if d.by == "soft" {
 		profile = b.g.Start(b.t, fmt.Sprintf("busybox wget -q -O /share/profile 'http://127.0.0.1:%d/debug/pprof/profile?seconds=%d'", d.http, int(b.length.Seconds())), time.Minute)
@@ -204,35 +188,33 @@ func (b *offloadBench) measure(d *offloadDaemon, size, clients int, idle float64
 	if err != nil {
 		b.t.Fatalf("%s, %d bytes, %d clients: %v", d.by, size, clients, err)
 	}
-	after, took := b.look(d.pid), time.Since(begin)
-	jobs := float64(done.Jobs)
+	here = self() - here
+	after := b.look(d.pid)
 	b.lost += done.Lost
-	m := offloadCPU{
-		by: d.by, rate: jobs / done.Wall.Seconds(), user: 1e3 * (after.user - before.user) / jobs, system: 1e3 * (after.system - before.system) / jobs,
-		guest: 1e3 * (after.all - before.all - idle*took.Seconds() - done.Compiler.Seconds()) / jobs, clientCPU: 1e3 * (self() - here) / jobs,
-	}
+	per := func(seconds float64) float64 { return 1e3 * seconds / float64(done.Jobs) }
+	m := offloadCPU{kernel: per(after.kernel - before.kernel)}
+	m.Rate, m.Client = float64(done.Jobs)/done.Wall.Seconds(), per(here)
+	m.User, m.System = per(after.user-before.user), per(after.system-before.system)
 	if profile != nil {
 		if out, status := profile.Wait(b.t); status != 0 {
 			b.t.Fatalf("profile: exit status %d\n%s", status, out)
 		}
-		m.split = *traces(b.t, filepath.Join(b.g.dir, "share", "profile"))
-		m.stack = m.split.Stack.Whole()
+		text, err := os.ReadFile(filepath.Join(b.g.dir, "share", "profile"))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		p, err := offload.Read(ctx, text)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		m.Model(p)
 	}
 	return m
 }
 
-// traces reads a profile.
-func traces(t *testing.T, file string) *offload.Profile {
-	t.Helper()
-	cmd := exec.Command("go", "tool", "pprof", "-traces", file)
-	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %v", cmd, err)
-	}
-	p, err := offload.ParseTraces(bytes.NewReader(out))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+// self returns the CPU time of this process, in seconds.
+func self() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it cannot fail for oneself
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
