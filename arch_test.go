@@ -90,14 +90,14 @@ var edges = map[string][]string{
 	"internal/driver/recipes":      {"internal/driver"},
 	"internal/entrypoint":          {},
 	"internal/exp":                 {"internal/plot"},
-	"internal/exp/all":             {"internal/exp", "internal/exp/jobs", "internal/exp/memory", "internal/exp/peer", "internal/exp/wire"},
+	"internal/exp/all":             {"internal/exp", "internal/exp/jobs", "internal/exp/memory", "internal/exp/offload", "internal/exp/peer", "internal/exp/wire"},
 	"internal/exp/end":             {"pkg/iwarp"},
 	"internal/exp/jobs":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "internal/netlab", "pkg/iwarp"},
 	"internal/exp/load":            {},
 	"internal/exp/memory":          {"internal/exp", "pkg/iwarp"},
 	"internal/exp/peer":            {},
 	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},
-	"internal/exp/offload":         {"internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
+	"internal/exp/offload":         {"internal/exp", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
 	"internal/figure":              {},
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk"},

@@ -74,7 +74,7 @@ type offloadDaemon struct {
 // offloadCPU is what a job costs.
 type offloadCPU struct {
 	offload.Cost
-	kernel float64 // ms of CPU: the daemon and all that the kernel did in no process of another
+	kernel float64 // ms of CPU of the daemon, of the kernel's threads, and in interrupts, some of which are counted twice
 }
 
 // install puts daemon, key and the stand-in compiler into the guest.
@@ -116,7 +116,7 @@ func (b *offloadBench) start(provider string) *offloadDaemon {
 // usage is what the guest has used since it booted, in seconds.
 type usage struct {
 	user, system float64 // of the daemon's processes
-	kernel       float64 // all, but for other processes and the daemon's compilers
+	kernel       float64 // these, the kernel's threads, and what ticks have found in interrupts
 }
 
 // look reads the guest's counters, for the daemon pid.
@@ -125,10 +125,10 @@ func (b *offloadBench) look(pid int) usage {
 	out := b.g.Run(b.t, "cat /proc/stat /proc/[0-9]*/stat 2>/dev/null; true")
 	const tick = 100 // a second
 	var u usage
-	parents, times := map[int]int{}, map[int][4]float64{} // user, system, and both of children that have ended
+	parents, times := map[int]int{}, map[int][2]float64{} // user, system
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) > 8 && f[0] == "cpu" {
-			for _, i := range []int{1, 2, 3, 6, 7} { // user, nice, system, irq, softirq
+			for _, i := range []int{6, 7} { // irq, softirq
 				n, _ := strconv.ParseFloat(f[i], 64)
 				u.kernel += n / tick
 			}
@@ -137,9 +137,9 @@ func (b *offloadBench) look(pid int) usage {
 		id, rest, ok := strings.Cut(line, " (")
 		n, err := strconv.Atoi(id)
 		_, rest, ended := strings.Cut(rest, ") ")
-		if f := strings.Fields(rest); ok && ended && err == nil && len(f) > 14 {
+		if f := strings.Fields(rest); ok && ended && err == nil && len(f) > 12 {
 			parents[n], _ = strconv.Atoi(f[1])
-			var all [4]float64
+			var all [2]float64
 			for i := range all {
 				v, _ := strconv.ParseFloat(f[11+i], 64)
 				all[i] = v / tick
@@ -148,7 +148,6 @@ func (b *offloadBench) look(pid int) usage {
 		}
 	}
 	for n, t := range times {
-		u.kernel -= t[2] + t[3]
 		at := n
 		for at > 2 && at != pid { // 2 is the parent of the kernel's threads
 			at = parents[at]
@@ -156,9 +155,9 @@ func (b *offloadBench) look(pid int) usage {
 		switch at {
 		case pid:
 			u.user, u.system = u.user+t[0], u.system+t[1]
+			u.kernel += t[0] + t[1]
 		case 2:
-		default:
-			u.kernel -= t[0] + t[1]
+			u.kernel += t[0] + t[1]
 		}
 	}
 	return u

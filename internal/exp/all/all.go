@@ -7,6 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/exp"
 	"github.com/rdistcc/rdistcc/internal/exp/jobs"
 	"github.com/rdistcc/rdistcc/internal/exp/memory"
+	"github.com/rdistcc/rdistcc/internal/exp/offload"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
 	"github.com/rdistcc/rdistcc/internal/exp/wire"
 )
@@ -20,6 +21,7 @@ var Experiments = []*exp.Experiment{
 	memory.Registration,
 	wire.WaitingWays,
 	wire.Framing,
+	offload.Asymmetric,
 	wire.Latency,
 	wire.Fairness,
 }
