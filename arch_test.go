@@ -91,7 +91,7 @@ var edges = map[string][]string{
 	"internal/driver/recipes":      {"internal/driver"},
 	"internal/entrypoint":          {},
 	"internal/exp":                 {"internal/plot"},
-	"internal/exp/all":             {"internal/exp", "internal/exp/jobs", "internal/exp/memory", "internal/exp/peer", "internal/exp/streams", "internal/exp/wire"},
+	"internal/exp/all":             {"internal/exp", "internal/exp/jobs", "internal/exp/memory", "internal/exp/offload", "internal/exp/peer", "internal/exp/streams", "internal/exp/wire"},
 	"internal/exp/end":             {"pkg/iwarp"},
 	"internal/exp/jobs":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "internal/netlab", "pkg/iwarp"},
 	"internal/exp/load":            {},
@@ -99,6 +99,7 @@ var edges = map[string][]string{
 	"internal/exp/peer":            {},
 	"internal/exp/streams":         {"internal/exp", "internal/exp/peer", "internal/netlab", "pkg/iwarp", "pkg/stream", "pkg/stream/az", "pkg/stream/exs"},
 	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},
+	"internal/exp/offload":         {"internal/exp", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
 	"internal/figure":              {},
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk"},
@@ -131,6 +132,11 @@ var edges = map[string][]string{
 	"internal/unit":                {},
 	"internal/wire":                {},
 
+	// examples of servers on the stack; nothing imports them
+	"examples/9p":        {"examples/9p/export", "pkg/iwarp"},
+	"examples/9p/export": {"examples/9p/p9"},
+	"examples/9p/p9":     {},
+
 	// tests: kits, suites, programs; nothing above imports them
 	"deploy":                               {},
 	"internal/test/kit/debsrc":             {},
@@ -144,6 +150,7 @@ var edges = map[string][]string{
 	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                                     // the same
 	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                                        // response files are read as the wrapper does
 	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                                          // and the programs, as processes
+	"internal/test/program/offload":        {"internal/exp/offload", "internal/test/kit/farm", "internal/test/kit/standin", "pkg/iwarp"},
 	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
@@ -160,7 +167,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is

@@ -320,7 +320,7 @@ func TestPackageMapIsWhole(t *testing.T) {
 	}
 	_, text, _ = bytes.Cut(text, []byte("\n## Packages\n"))
 	says := map[string]string{} // path: its line
-	line := regexp.MustCompile(`(?m)^((?:  )*)([a-z][\w/-]*)/ +(.*)`)
+	line := regexp.MustCompile(`(?m)^((?:  )*)([a-z0-9][\w/-]*)/ +(.*)`)
 	var above []string // the paths that a line stands below, by depth
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 		depth := min(len(m[1])/2, len(above))

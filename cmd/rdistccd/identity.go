@@ -21,7 +21,7 @@ func openIdentity(c *config.Config) (*identity.Identity, error) {
 		return nil, usageError{err}
 	}
 	if id.Mode() == identity.TLS && c.Daemon.Provider != "soft" {
-		return nil, usageError{fmt.Errorf("provider %s does no TLS: what it sends does not go through this program; use a shared key (--psk-file), or --provider soft", c.Daemon.Provider)}
+		return nil, usageError{fmt.Errorf("provider %s does no TLS: what it sends does not go through this program; use a shared key (--psk-file) on a network that is protected otherwise (SECURITY.md, RDMA devices), or --provider soft", c.Daemon.Provider)}
 	}
 	return id, nil
 }
@@ -77,6 +77,15 @@ func exposed(addr string) error {
 	return errors.New("listen on " + addr + ": anyone who can reach it could run compilers here, whatever --allow says; both sides have to prove their identity (or listen on 127.0.0.1). Do one of these, and take the files to the build hosts:\n" +
 		"  rdistcc certs /etc/rdistcc && rdistccd --listen " + addr + " --tls-cert /etc/rdistcc/rdistccd.crt --tls-key /etc/rdistcc/rdistccd.key --tls-ca /etc/rdistcc/ca.crt\n" +
 		"  (umask 077; mkdir -p /etc/rdistcc; openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen " + addr + " --psk-file /etc/rdistcc/key")
+}
+
+// wireRemedy returns what protects a connection that only a shared key has opened. The connections of a device do not pass
+// through this program, so TLS is no remedy for them.
+func wireRemedy(provider string) string {
+	if provider == "soft" {
+		return "use TLS on such networks"
+	}
+	return "provider " + provider + " has no TLS: keep to a network of your own, or use MACsec or IPsec (SECURITY.md, RDMA devices)"
 }
 
 // isLoopback reports whether an address can be reached from this machine only.

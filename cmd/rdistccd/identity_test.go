@@ -111,6 +111,15 @@ func TestAdapterTakesNoTLS(t *testing.T) {
 	}
 }
 
+// What the daemon advises for connections that only a shared key protects is possible with its provider.
+func TestWireRemedy(t *testing.T) {
+	for provider, want := range map[string]string{"soft": "use TLS", "ibverbs": "has no TLS", "ibverbs:siw0": "IPsec"} {
+		if got := wireRemedy(provider); !strings.Contains(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("provider %s: %s", provider, got)
+		}
+	}
+}
+
 // A socket that systemd has opened beyond loopback is refused as well.
 func TestExposedSocketIsRefused(t *testing.T) {
 	bash, err := exec.LookPath("bash")

@@ -138,7 +138,7 @@ func (d *daemon) listenOn(addr string, given net.Listener) error {
 	}
 	d.listen = append(d.listen, l)
 	if d.id.Mode() == identity.PSK && !isLoopback(l.Addr()) {
-		d.log.Warn("listening beyond this machine with a shared key: anyone on the path can read and change what is sent; use TLS on such networks", "addr", l.Addr().String())
+		d.log.Warn("listening beyond this machine with a shared key: anyone on the path can read and change what is sent; "+wireRemedy(d.cfg.Daemon.Provider), "addr", l.Addr().String())
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (c *ctl) doctorCommand() *cobra.Command {
 		Short: "Check this machine and the hosts, and tell what to fix",
 		Long: "Checks everything that a compile started in this shell depends on: the connection manager and its directory, the\n" +
 			"configuration, the compilers and links. Then it checks each host of the list, or only HOST: name resolution,\n" +
-			"connection, identity, version and clock, which of the local compilers it has, its places, how well it confines\n" +
+			"connection, identity, what protects the wire, version and clock, which of the local compilers it has, its places, how well it confines\n" +
 			"compiles, and whether a small compile there produces the same object as here. It connects by itself, so no\n" +
 			"connection manager is needed. It prints a line for each check, with a remedy where something is wrong.\n" +
 			"The exit status is 0 unless a check says FAIL.",

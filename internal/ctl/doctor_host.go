@@ -63,6 +63,7 @@ func (d *doctor) host(f *findings, h hostlist.Host) {
 	}
 	f.ok("tcp", "%s answers", x.remote())
 	d.identityOK(f, x)
+	d.wire(f, x)
 	d.versionOf(f, w)
 	d.clock(f, x, int64(w.Clock), sent.Add(took/2))
 	if w.Identifying {
@@ -238,7 +239,28 @@ func (d *doctor) identityOK(f *findings, x *doctorDial) {
 	case isTCP && t.IP.IsLoopback():
 		f.ok("identity", "none, on this machine")
 	default:
-		f.warn("identity", "none: anyone on the path can read and change what is compiled", "rdistcc certs sets TLS up; or auth.psk-file on both sides")
+		f.warn("identity", "none: anyone who is at that address can be the host", "rdistcc certs sets TLS up; or auth.psk-file on both sides")
+	}
+}
+
+// belowTLS is what protects a connection that cannot have TLS.
+const belowTLS = "rdistcc certs sets TLS up; where the host has an RDMA device (--provider ibverbs) there is none: keep to a network of your own, or protect it below TCP (SECURITY.md, RDMA devices)"
+
+// wire reports what protects the connection on its way.
+func (d *doctor) wire(f *findings, x *doctorDial) {
+	t, isTCP := (*x.tcp.Load()).(*net.TCPAddr)
+	near := isTCP && t.IP.IsLoopback()
+	switch {
+	case d.id.Mode() == identity.TLS:
+		f.ok("wire", "encrypted and authenticated (TLS 1.3)")
+	case d.id.Mode() == identity.PSK && near:
+		f.ok("wire", "authenticated at its start only, not encrypted; it does not leave this machine")
+	case d.id.Mode() == identity.PSK:
+		f.warn("wire", "authenticated at its start only, not encrypted: after that, anyone on the path can read and change what is compiled, unless something below TCP prevents it", belowTLS)
+	case near:
+		f.ok("wire", "neither authenticated nor encrypted; it does not leave this machine")
+	default:
+		f.warn("wire", "neither authenticated nor encrypted: anyone on the path can read and change what is compiled, unless something below TCP prevents it", belowTLS)
 	}
 }
 

@@ -143,7 +143,7 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 	s.tools = nil // as in the program
 	addr := s.server(nil, nil, s.env["PATH"])
 	by := s.examine(addr, 0)
-	for check, text := range map[string]string{"tcp": addr, "identity": "on this machine", "version": version, "clock": "within", "toolchains": "gcc",
+	for check, text := range map[string]string{"tcp": addr, "identity": "on this machine", "wire": "neither authenticated nor encrypted", "version": version, "clock": "within", "toolchains": "gcc",
 		"places": "1 job at a time", "round trip": "s", "compile": "gcc gives the same object as here"} {
 		wantFinding(t, by, check, doctorOK, text)
 	}
@@ -282,6 +282,29 @@ func (s *shell) configure(text string) {
 	s.env["RDISTCC_CONFIG"] = path
 }
 
+// TestDoctorOfTheWire: beyond this machine, doctor warns of all but TLS, and says what helps where there can be none.
+func TestDoctorOfTheWire(t *testing.T) {
+	s := doctorShell(t)
+	key, err := identity.New(identity.Client, identity.Settings{PSKFile: s.key("here", "k")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := identity.New(identity.Client, identity.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, id := range map[string]*identity.Identity{"authenticated at its start only, not encrypted": key, "neither authenticated nor encrypted": open} {
+		x := &doctorDial{}
+		var far net.Addr = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7632}
+		x.tcp.Store(&far)
+		f := &findings{}
+		(&doctor{id: id}).wire(f, x)
+		if len(f.all) != 1 || f.all[0].Status != doctorWarn || !strings.HasPrefix(f.all[0].Text, text) || !strings.Contains(f.all[0].Remedy, "SECURITY.md") {
+			t.Errorf("beyond this machine, %v: %+v, want a warning: %s", id.Mode(), f.all, text)
+		}
+	}
+}
+
 // TestDoctorOfKeys: right, wrong, on one side only.
 func TestDoctorOfKeys(t *testing.T) {
 	s := doctorShell(t)
@@ -295,6 +318,7 @@ func TestDoctorOfKeys(t *testing.T) {
 	s.configure("auth: {psk-file: " + s.key("here", "k") + "}\n")
 	by := s.examine(with, 0)
 	wantFinding(t, by, "identity", doctorOK, "both sides have the pre-shared key")
+	wantFinding(t, by, "wire", doctorOK, "authenticated at its start only, not encrypted")
 	wantFinding(t, by, "compile", doctorOK, "same object")
 	wantFinding(t, s.examine(without, 100), "identity", doctorFail, "has no pre-shared key")
 	s.configure("auth: {psk-file: " + s.key("here", "j") + "}\n")
@@ -331,6 +355,7 @@ func TestDoctorOfCertificates(t *testing.T) {
 	use(ours)
 	by := s.examine(addr, 0)
 	wantFinding(t, by, "identity", doctorOK, "days left")
+	wantFinding(t, by, "wire", doctorOK, "encrypted and authenticated")
 	wantFinding(t, by, "compile", doctorOK, "same object")
 	// A clock that is an hour off: certificates that are made there are not valid here.
 	wrong := &job.Welcome{Jobs: 1, Clock: uint64(time.Now().Add(time.Hour).UnixMilli()), Program: version}

@@ -7,6 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/exp"
 	"github.com/rdistcc/rdistcc/internal/exp/jobs"
 	"github.com/rdistcc/rdistcc/internal/exp/memory"
+	"github.com/rdistcc/rdistcc/internal/exp/offload"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
 	"github.com/rdistcc/rdistcc/internal/exp/streams"
 	"github.com/rdistcc/rdistcc/internal/exp/wire"
@@ -28,6 +29,7 @@ var Experiments = []*exp.Experiment{
 	streams.Touching,
 	streams.Connections,
 	wire.Framing,
+	offload.Asymmetric,
 	wire.Latency,
 	wire.Fairness,
 }
