@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -23,21 +24,31 @@ import (
 // model of an adapter, by the software stack without the stack's own share of a profile. Clients are here and have the
 // software stack. It prints a table, from which docs/experiments.md has its figures (E12).
 func TestOffload(t *testing.T) {
-	g := Boot(t)
+	Boot(t) // or there is none here
 	needRDMA(t)
+	g, err := start(fmt.Sprintf("%s%d-offload", guestPrefix, os.Getpid()), "--mem", "2048") // two daemons with slots for 16 clients
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.stop)
 	note := row(t, "rdistccd, soft and on siw", "CPU of a daemon in the guest for a job")
-	bench := &offloadBench{t: t, g: g, length: pick(10*time.Second, 4*time.Second)}
+	bench := &offloadBench{t: t, g: g, length: 3 * time.Second}
 	bench.install()
 	soft, siw := bench.start("soft"), bench.start("ibverbs:"+guestDevice)
 	fmt.Printf("  CPU, ms a job\n  %8s %7s | %-5s | %6s | %15s | %11s | %10s | %8s\n", "bytes", "clients", "by", "jobs/s", "daemon usr+sys", "of it stack", "and kernel", "client")
 	ratios := map[int][]float64{}
 	for _, size := range pick([]int{4 << 10, 256 << 10, 4 << 20}, []int{4 << 10, 256 << 10}) {
 		for _, clients := range pick([]int{1, 4, 16}, []int{1, 4}) {
-			a, b := bench.measure(soft, size, clients), bench.measure(siw, size, clients)
+			// In turns: what an emulated guest calls CPU time grows with what else this machine does.
+			var as, bs []offloadCPU
+			for range pick(3, 1) {
+				as, bs = append(as, bench.measure(soft, size, clients)), append(bs, bench.measure(siw, size, clients))
+				ratios[size] = append(ratios[size], bs[len(bs)-1].kernel/as[len(as)-1].kernel)
+			}
+			a, b := median(as), median(bs)
 			fmt.Printf("  %8d %7d | %-5s | %6.1f | %6.2f + %6.2f | %10.0f%% | %10.2f | %8.2f\n", size, clients, "soft", a.Rate, a.User, a.System, 100*a.Profile.Stack.Whole(), a.kernel, a.Client)
 			fmt.Printf("  %8s %7s | %-5s | %6.1f | %6.2f + %6.2f | %11s | %10.2f | %8.2f\n", "", "", "siw", b.Rate, b.User, b.System, "", b.kernel, b.Client)
 			fmt.Printf("  %8s %7s | %-5s | %6s | %6.2f + %6.2f | %11s | %10s |\n", "", "", "model", "", a.ModelUser, a.ModelSystem, "", "")
-			ratios[size] = append(ratios[size], b.kernel/a.kernel)
 		}
 	}
 	var said []string
@@ -75,6 +86,12 @@ type offloadDaemon struct {
 type offloadCPU struct {
 	offload.Cost
 	kernel float64 // ms of CPU of the daemon, of the kernel's threads, and in interrupts, some of which are counted twice
+}
+
+// median returns the measurement with the median of CPU.
+func median(all []offloadCPU) offloadCPU {
+	slices.SortFunc(all, func(a, b offloadCPU) int { return cmp.Compare(a.kernel, b.kernel) })
+	return all[len(all)/2]
 }
 
 // install puts daemon, key and the stand-in compiler into the guest.
