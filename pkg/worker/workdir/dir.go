@@ -37,25 +37,41 @@ func (d *Dir) Close() { unix.Close(d.fd) }
 // directory until it finds it empty.
 func (d *Dir) Empty() error {
 	for {
-		if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
-			return &os.PathError{Op: "seek", Path: d.Path, Err: err}
+		removed, err := d.remove()
+		if err != nil || !removed {
+			return err
 		}
+	}
+}
+
+// remove removes what one pass over the directory finds, and reports whether that was anything. A read that gives no name
+// is not the end, only one that gives nothing is: when a signal waits for this thread, the kernel ends a read early,
+// perhaps after ".".
+func (d *Dir) remove() (removed bool, err error) {
+	if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
+		return false, &os.PathError{Op: "seek", Path: d.Path, Err: err}
+	}
+	for {
 		n, err := unix.ReadDirent(d.fd, d.buf[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		if err != nil {
-			return &os.PathError{Op: "readdir", Path: d.Path, Err: err}
+			return removed, &os.PathError{Op: "readdir", Path: d.Path, Err: err}
+		}
+		if n == 0 {
+			return removed, nil
 		}
 		_, _, names := unix.ParseDirent(d.buf[:n], -1, nil) // without . and ..
-		if len(names) == 0 {
-			return nil
-		}
 		for _, name := range names {
 			err := unix.Unlinkat(d.fd, name, 0)
 			if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 				err = os.RemoveAll(filepath.Join(d.Path, name))
 			}
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return &os.PathError{Op: "remove", Path: filepath.Join(d.Path, name), Err: err}
+				return removed, &os.PathError{Op: "remove", Path: filepath.Join(d.Path, name), Err: err}
 			}
+			removed = true
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -51,5 +52,35 @@ func TestDirGivesOwnFilesOnly(t *testing.T) {
 	}
 	if b, err := os.ReadFile(other); err != nil || string(b) != "secret" {
 		t.Errorf("what a link led to: %q, %v", b, err)
+	}
+}
+
+// TestEmptyUnderSignals: the kernel ends a read of a directory early when a signal waits for the thread, even with "." alone,
+// which does not mean that there is nothing else. A profile of the daemon's brings 100 signals a second.
+func TestEmptyUnderSignals(t *testing.T) {
+	d, err := NewDir(filepath.Join(t.TempDir(), "d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	tid, done := make(chan int), make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		tid <- unix.Gettid()
+		for i := range 20000 {
+			if err := errors.Join(d.Write("a", nil), d.Empty()); err != nil {
+				t.Errorf("round %d: %v", i, err)
+				return
+			}
+		}
+	}()
+	for to := <-tid; ; {
+		select {
+		case <-done:
+			return
+		default:
+			_ = unix.Tgkill(os.Getpid(), to, unix.SIGURG) // it may just have ended
+		}
 	}
 }
