@@ -159,7 +159,7 @@ func (c *Clients) one(ctx context.Context, i int) (time.Duration, error) {
 	return time.Duration(res.CPU) * time.Microsecond, nil
 }
 
-// Run does jobs until d has passed and those under way are done.
+// Run does jobs until d has passed and those under way are done: one for each client at least.
 func (c *Clients) Run(ctx context.Context, d time.Duration) (Done, error) {
 	c.done.Jobs, c.done.Compiler = 0, 0
 	begin := time.Now()
@@ -174,7 +174,7 @@ func (c *Clients) Run(ctx context.Context, d time.Duration) (Done, error) {
 }
 
 func (c *Clients) run(ctx context.Context, i int, end time.Time) error {
-	for time.Now().Before(end) {
+	for n := 0; n == 0 || time.Now().Before(end); {
 		var cpu time.Duration
 		var err error
 		if c.clients[i] == nil {
@@ -189,6 +189,7 @@ func (c *Clients) run(ctx context.Context, i int, end time.Time) error {
 			}
 			continue
 		}
+		n++
 		c.mu.Lock()
 		c.done.Jobs++
 		c.done.Compiler += cpu
