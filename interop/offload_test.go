@@ -39,6 +39,9 @@ func TestOffload(t *testing.T) {
 	ratios := map[int][]float64{}
 	for _, size := range pick([]int{4 << 10, 256 << 10, 4 << 20}, []int{4 << 10, 256 << 10}) {
 		for _, clients := range pick([]int{1, 4, 16}, []int{1, 4}) {
+			if size == 4<<20 && clients > 1 {
+				continue // an emulated guest takes seconds for each of these jobs
+			}
 			// In turns: what an emulated guest calls CPU time grows with what else this machine does.
 			var as, bs []offloadCPU
 			for range pick(3, 1) {
