@@ -113,7 +113,7 @@ sim:
 	$(GO) run ./internal/test/program/simfarm/report -scale $(or $(SCALE),large) -seeds $(or $(SEEDS),3) -doc docs/scheduling.md $(SIMFLAGS)
 
 # What the papers compared, on this machine: rewrites the generated parts of docs/experiments.md, and keeps raw samples.
-exp: rdistcc-perf
+exp: all
 	$(call need,$(GO) gcc)
 	bin/rdistcc-perf exp all --size $(or $(EXPSIZE),ci) --out bin/exp --doc docs/experiments.md $(EXPFLAGS)
 
