@@ -391,3 +391,55 @@ func TestFewReceivesAreUsed(t *testing.T) {
 		}
 	}
 }
+
+// TestGuessedCredit: a credit that no message has told the client of cannot be spent, though its number can be guessed and there is no
+// slot whose STag would have to be known. The host goes on.
+func TestGuessedCredit(t *testing.T) {
+	for name, spend := range map[string]func(c *testClient, id uint64) job.Message{
+		"returned": func(_ *testClient, id uint64) job.Message { return &job.Return{Credit: id} },
+		"used":     func(_ *testClient, id uint64) job.Message { return &job.Job{ID: 1, Credit: id, Carried: []byte("x")} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ts := startServer(t, bare)
+			c := dial(t, ts.addr, &job.Hello{})
+			c.mu.Lock()
+			c.silent = true
+			c.mu.Unlock()
+			c.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 1})
+			untold := func() (id uint64) {
+				ts.mu.Lock()
+				defer ts.mu.Unlock()
+				for c := range ts.conns {
+					if len(c.toGrant) > 0 {
+						return c.toGrant[0]
+					}
+				}
+				return 0
+			}
+			// Each credit that comes back is granted again, and the first of these Grants is not acknowledged.
+			until(t, "a credit that waits for its Grant", func() bool {
+				c.mu.Lock()
+				if len(c.credits) > 0 && untold() == 0 {
+					c.returnLocked()
+				}
+				c.mu.Unlock()
+				return untold() != 0
+			})
+			c.mu.Lock()
+			c.post(spend(c, untold()), 0)
+			for _, seq := range c.grants {
+				c.send(&job.Ack{Of: job.KindGrant, Seq: seq})
+			}
+			c.mu.Unlock()
+			<-c.done
+			until(t, "the connection is gone", func() bool { return len(ts.Status().Clients) == 0 })
+			if n := ts.panics(); n != 0 {
+				t.Errorf("%v panics", n)
+			}
+			next := dial(t, ts.addr, &job.Hello{Name: "next"})
+			if r := next.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello, eager: true}); r.Status != job.StatusRan {
+				t.Errorf("the next client: %+v", r.Result)
+			}
+		})
+	}
+}

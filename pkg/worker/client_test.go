@@ -38,7 +38,9 @@ type testClient struct {
 	acks     map[job.Kind]int
 	recalls  []*job.Recall // unanswered
 	draining bool
-	keep     bool // do not answer recalls
+	keep     bool     // do not answer recalls
+	silent   bool     // do not acknowledge grants
+	grants   []uint32 // numbers of the grants that are not acknowledged
 	lastJob  uint64
 	reads    int // RDMA Reads of ours that were answered
 }
@@ -191,6 +193,10 @@ func (c *testClient) message(w iwarp.WC) {
 		c.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq})
 	case *job.Grant:
 		c.credits = append(c.credits, m.Credits...)
+		if c.silent {
+			c.grants = append(c.grants, m.Seq)
+			return
+		}
 		c.send(&job.Ack{Of: job.KindGrant, Seq: m.Seq})
 	case *job.Recall:
 		if c.keep {

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -146,7 +147,7 @@ func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
 // slots stay open, it can, and takeSource does what is needed.
 func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 	k := c.credits[id]
-	if k == nil {
+	if k == nil || slices.Contains(c.toGrant, id) { // nobody has told the client of that one: it is a guess
 		return nil, fmt.Errorf("credit %d is not the client's", id)
 	}
 	if k.buf == nil && w.Inv {
