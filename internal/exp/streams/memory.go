@@ -104,9 +104,10 @@ func (s *senders) open(ctx context.Context, x sends, slot int) (p *program, err 
 	if p.conn, err = s.dial(ctx, &h, stream.Config{Mode: mode, ZeroCopyMin: 1}); err != nil {
 		return nil, err
 	}
+	conn := p.conn
 	defer func() {
 		if err != nil {
-			end(p.conn)
+			end(conn)
 		}
 	}()
 	if err := s.memory(p, slot); err != nil {
