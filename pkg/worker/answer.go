@@ -45,7 +45,7 @@ func (t *task) answer(r *job.Result, n int) {
 		// The queue has room for every answer, so this means that the QP has ended. If it has not, the client
 		// must not be left waiting.
 		c.log.Debug("answer", "job", t.m.ID, "err", err)
-		c.qp.Abort()
+		c.failed(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -120,5 +121,35 @@ func TestCancelOfAnother(t *testing.T) {
 	<-third.done
 	if got := first.read(r.Window); string(got) != poison {
 		t.Errorf("after another's Read and Release its window holds %q", got)
+	}
+}
+
+// TestLateAnswerCutsNoTerminate: a client that breaks the stack's rules right behind a job is told so by a Terminate, though the answer to the job
+// comes too late to be sent.
+func TestLateAnswerCutsNoTerminate(t *testing.T) {
+	ts := startServer(t, nil)
+	for range 60 {
+		c := dial(t, ts.addr, &job.Hello{})
+		c.mu.Lock()
+		k := c.credits[0]
+		msg := job.Append(nil, &job.Job{ID: 1, Credit: k.ID, Sink: job.Window{STag: 7, Len: 1}}) // refused, of no compiler
+		for _, wr := range []*iwarp.SendWR{
+			{Op: iwarp.OpSendInv, Flags: iwarp.Unsignaled | iwarp.Inline | iwarp.More, Data: msg, InvSTag: iwarp.STag(k.Slot.STag)},
+			{Op: iwarp.OpWrite, Flags: iwarp.Unsignaled | iwarp.Inline, Data: []byte("late"), STag: iwarp.STag(k.Slot.STag), TO: k.Slot.TO},
+		} {
+			if err := c.qp.PostSend(wr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.mu.Unlock()
+		<-c.qp.Done()
+		var end *iwarp.TerminateError
+		if err := c.qp.Err(); !errors.As(err, &end) || !end.FromPeer || end.Layer != 1 || end.Type != 1 || end.Code != 0 {
+			t.Fatalf("the client was told %v", err)
+		}
+		c.close()
+		ts.mu.Lock()
+		clear(ts.offenders)
+		ts.mu.Unlock()
 	}
 }

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"errors"
+
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/offered"
@@ -57,6 +59,14 @@ func (c *conn) sendLocked(m job.Message) error {
 func (c *conn) tellLocked(m job.Message) {
 	if err := c.sendLocked(m); err != nil {
 		c.log.Debug("send", "err", err)
+		c.failed(err)
+	}
+}
+
+// failed ends the QP because of err, unless it ends by itself already: an abort would cut off what is on its way then, such as a
+// Terminate that tells the client what it did.
+func (c *conn) failed(err error) {
+	if !errors.Is(err, iwarp.ErrState) {
 		c.qp.Abort()
 	}
 }
