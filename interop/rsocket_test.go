@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -447,8 +446,8 @@ func TestPreloadKilled(t *testing.T) {
 	})
 }
 
-// Debian's netcat, as it is. The file goes to us, and comes back when its end has been seen; or nc
-// sends it while it gets another one.
+// Debian's netcat, as it is. The file goes to us, and comes back when its end has been seen. As a server it is
+// not tried: it may close while our bytes are on their way, which siw answers by a reset.
 func TestPreloadNetcat(t *testing.T) {
 	g := Boot(t)
 	g.Run(t, fmt.Sprintf("seq %d >/tmp/lines", pick(5_000_000, 500_000)))
@@ -471,23 +470,6 @@ func TestPreloadNetcat(t *testing.T) {
 			return err
 		}
 		r.ourServer(t, g, preload+"nc.traditional -n -q 60 %s %s"+same)
-	})
-	t.Run("client", func(t *testing.T) {
-		r.ours = func(c *rsocket.Conn, _ bool) error {
-			var werr error
-			var wg sync.WaitGroup
-			wg.Go(func() { _, werr = c.Write(lines) })
-			got, err := io.ReadAll(c)
-			wg.Wait()
-			if werr == nil { // not before: nc ends when it reads ours
-				werr = c.CloseWrite()
-			}
-			if err == nil && !bytes.Equal(got, lines) {
-				err = fmt.Errorf("%d bytes came, want the %d that it sent before", len(got), len(lines))
-			}
-			return errors.Join(werr, err)
-		}
-		r.ourClient(t, g, preload+"nc.traditional -n -l -q 60 -p %d"+same)
 	})
 }
 
