@@ -26,6 +26,11 @@ func TestKeysOfReload(t *testing.T) {
 			t.Errorf("%s is no setting that a manager takes", k)
 		}
 	}
+	for _, k := range []string{"http.daemon", "http.readers"} { // nothing under this name is the manager's
+		if !ofDaemons(k) {
+			t.Errorf("%s is taken for a setting of managers", k)
+		}
+	}
 	for _, d := range daemons {
 		if !slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, d) }) {
 			t.Errorf("no setting begins with %s", d)
