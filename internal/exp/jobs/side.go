@@ -76,17 +76,7 @@ type cost struct{ wall, client, host time.Duration }
 
 // clock measures f.
 func (s *sides) clock(f func() error) (c cost, err error) {
-	host, err := s.proc.CPU()
-	if err != nil {
-		return c, err
-	}
-	own, begin := peer.Own(), time.Now()
-	if err := f(); err != nil {
-		return c, err
-	}
-	c.wall, c.client = time.Since(begin), peer.Own()-own
-	c.host, err = s.proc.CPU()
-	c.host -= host
+	c.wall, c.client, c.host, err = s.proc.Clock(f)
 	return c, err
 }
 

@@ -158,6 +158,21 @@ func (p *Process) Call(name string, arg, value any) error {
 	return json.Unmarshal(a.Value, value)
 }
 
+// Clock measures f: the time that it takes, and the CPU time of this process and of the peer meanwhile.
+func (p *Process) Clock(f func() error) (wall, own, its time.Duration, err error) {
+	before, err := p.CPU()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	mine, begin := Own(), time.Now()
+	if err := f(); err != nil {
+		return 0, 0, 0, err
+	}
+	wall, own = time.Since(begin), Own()-mine
+	after, err := p.CPU()
+	return wall, own, after - before, err
+}
+
 // CPU returns the CPU time that the peer and what it has started have used so far.
 func (p *Process) CPU() (time.Duration, error) {
 	if p.group != nil {

@@ -225,17 +225,7 @@ type cost struct{ wall, sender, receiver time.Duration }
 
 // clock measures f.
 func (s *sides) clock(f func() error) (c cost, err error) {
-	receiver, err := s.proc.CPU()
-	if err != nil {
-		return c, err
-	}
-	own, begin := peer.Own(), time.Now()
-	if err := f(); err != nil {
-		return c, err
-	}
-	c.wall, c.sender = time.Since(begin), peer.Own()-own
-	c.receiver, err = s.proc.CPU()
-	c.receiver -= receiver
+	c.wall, c.sender, c.receiver, err = s.proc.Clock(f)
 	return c, err
 }
 

@@ -308,16 +308,6 @@ type cost struct{ wall, client, server time.Duration }
 
 // clock measures f.
 func (s *server) clock(f func() error) (c cost, err error) {
-	server, err := s.proc.CPU()
-	if err != nil {
-		return c, err
-	}
-	own, start := peer.Own(), time.Now()
-	if err := f(); err != nil {
-		return c, err
-	}
-	c.wall, c.client = time.Since(start), peer.Own()-own
-	c.server, err = s.proc.CPU()
-	c.server -= server
+	c.wall, c.client, c.server, err = s.proc.Clock(f)
 	return c, err
 }
