@@ -225,9 +225,9 @@ type CQ interface {
 	// has overflowed and is empty (ErrLimit), or ctx ends. SetWaiting says how it waits; by
 	// default it blocks and does not spin.
 	Wait(ctx context.Context) error
-	// SetWaiting makes the Waits that begin from now on wait as w says. The programs of one
-	// machine may have as many spinning goroutines as GOMAXPROCS less one each: Waits beyond
-	// that block, whatever w says.
+	// SetWaiting makes the Waits that begin from now on wait as w says. A process has at most
+	// GOMAXPROCS less one spinning goroutines: Waits beyond that block, whatever w says. One
+	// that reads the connection itself may spin on the only processor.
 	SetWaiting(w Waiting) error
 	// ReqNotify arms the queue once: the next completion, or with solicitedOnly the next one
 	// that is solicited or failed, puts one token into Events. Completions already in the
