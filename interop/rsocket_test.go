@@ -447,7 +447,7 @@ func TestPreloadKilled(t *testing.T) {
 }
 
 // Debian's netcat, as it is. The file goes to us, and comes back when its end has been seen. As a server it is
-// not tried: it may close while our bytes are on their way, which siw answers by a reset.
+// not tried: once it ended before all of our bytes had come, and we do not know why.
 func TestPreloadNetcat(t *testing.T) {
 	g := Boot(t)
 	g.Run(t, fmt.Sprintf("seq %d >/tmp/lines", pick(5_000_000, 500_000)))
