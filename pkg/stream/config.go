@@ -8,6 +8,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/stream/exs"
 )
 
+// ErrPeer is wrapped by all errors about a peer that has broken the rules of the algorithm, or of its messages.
+var ErrPeer = exs.ErrPeer
+
 // SendMode says what Write does with the caller's memory. ZeroCopy takes less of the sender's processor for long data (E7 of
 // docs/experiments.md) on the software device. Buffered is the default all the same: it returns while the data waits, and
 // a device that pins what it registers is faster with a copy up to 1 MiB (E3).

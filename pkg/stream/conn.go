@@ -312,6 +312,13 @@ func (c *Conn) setDeadline(d *deadline, t time.Time) error {
 	return nil
 }
 
+// Err returns why the connection has ended, or nil if it goes on. After Close it is of no interest, unless it wraps ErrPeer.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
 // Stats returns what has been done so far.
 func (c *Conn) Stats() Stats {
 	c.mu.Lock()

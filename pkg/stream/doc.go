@@ -9,5 +9,5 @@
 // by RDMA Read, the sender writes it here, as it knows where to.
 //
 // A peer can write only to the ring and to the memory of a Read that waits, and only on this connection. If it breaks the
-// rules of the algorithm the connection ends, with an error that wraps exs.ErrPeer.
+// rules of the algorithm the connection ends, with an error that wraps ErrPeer.
 package stream

@@ -33,8 +33,8 @@ func (s *Server) authFailed(remote net.Addr, cause, detail string) {
 	s.o.Log.Warn("peer turned away", "remote", remote.String(), "cause", cause, "detail", detail)
 }
 
-// credentials judges the claim in a greeting; offered reports whether there is one. It returns the claim, or nil if neither side has a key, or why
-// the peer is rejected. A side that has a key never accepts a connection without a proof.
+// credentials judges the claim in a greeting; offered reports whether there is one. It returns the claim, or nil if
+// neither side has a key, or why the peer is rejected. A side that has a key never accepts a connection without a proof.
 func (s *Server) credentials(info *iwarp.ConnInfo, offered bool) (*psk.Claim, *job.Rejection) {
 	k := s.key()
 	var cause, detail string

@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/streams"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/stream"
 )
 
 // Bounds of streams, each of which takes a descriptor and up to a megabyte.
@@ -53,6 +54,7 @@ func (s *Server) admitStream(req iwarp.ConnRequest) {
 		c, err := streams.Accept(ctx, s.o.Device, req, r, claim)
 		cancel()
 		if err != nil {
+			s.streamEnded(&info, err)
 			if claim != nil {
 				cause, detail := authUnproven, "the connection ended before the proof of the pre-shared key"
 				if errors.Is(err, psk.ErrWrong) {
@@ -73,7 +75,19 @@ func (s *Server) admitStream(req iwarp.ConnRequest) {
 			_ = c.Close() // or it was closed just now
 			<-c.Done()
 		}
+		s.streamEnded(&info, c.Err())
 	})
+}
+
+// streamEnded counts it against the peer if its stream has ended because of why, and no honest one's would.
+func (s *Server) streamEnded(info *iwarp.ConnInfo, why error) {
+	if !errors.Is(why, stream.ErrPeer) && !violation(endingOf(nil, "", why), why) {
+		return
+	}
+	s.o.Log.Warn("client broke the protocol of streams", "remote", info.Remote.String(), "err", why)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offenders.Broke(peerOf(*info), time.Now())
 }
 
 // judgeStream decides about a request for a stream. If it is not rejected, the stream is counted.

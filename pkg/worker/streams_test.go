@@ -172,3 +172,49 @@ func TestSilentStream(t *testing.T) {
 	}
 	until(t, "the silent one is dropped", func() bool { return ts.Status().Streams == 0 })
 }
+
+// TestLiarsOnStreams: a peer that breaks the rules of streams, before the stream begins or later, is kept off as one that breaks those of
+// jobs is, and one that just goes is not.
+func TestLiarsOnStreams(t *testing.T) {
+	for name, c := range map[string]struct {
+		begun, lies bool
+	}{"at once": {false, true}, "later": {true, true}, "goes": {true, false}} {
+		t.Run(name, func(t *testing.T) {
+			ts := startServer(t, func(o *Options) { o.Stream = echo })
+			dev := iwarptest.Open(t, iwarp.Config{})
+			e, err := stream.NewEndpoint(dev, stream.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := dev.Dial(iwarptest.Context(t), ts.addr, e.QP(), &iwarp.ConnParam{PrivateData: []byte("RDCS\x01\x00\x01")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var s *stream.Conn
+			if c.begun {
+				if s, err = e.Start(iwarptest.Context(t), info.Local, info.Remote); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.lies {
+				junk := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Unsignaled, Data: []byte("junk")}
+				if err := e.QP().PostSend(junk); err != nil {
+					t.Fatal(err)
+				}
+				<-e.QP().Done()
+			}
+			if c.begun {
+				s.Close()
+				<-s.Done()
+			} else if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+			until(t, "the stream is over", func() bool { return ts.Status().Streams == 0 })
+			ts.mu.Lock()
+			defer ts.mu.Unlock()
+			if got := len(ts.offenders) == 1; got != c.lies {
+				t.Errorf("offenders: %v", ts.offenders)
+			}
+		})
+	}
+}
