@@ -16,6 +16,8 @@ func TestDrainForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "no connection manager runs", "drain", "a")
 	s.want(101, "", "rdistcc: drain needs a HOST, as in: rdistcc drain build7\n", "drain")
+	s.want(101, "", "rdistcc: logs needs a HOST, as in: rdistcc logs build7\n", "logs")
+	s.want(101, "", "rdistcc: --lines: -1 is no number of lines\n", "logs", "build7", "-n", "-1")
 	s.want(101, "", "rdistcc: why takes one FILE, as in: rdistcc why src/x.c\n", "why", "a.c", "b.c")
 	var answer atomic.Pointer[report.Drained]
 	answer.Store(&report.Drained{Host: "a:7632", Drained: true, Running: 2})

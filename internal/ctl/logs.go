@@ -33,7 +33,7 @@ func (c *ctl) logsCommand() *cobra.Command {
 		Long: "Shows the last lines of the log of the daemon on HOST, by the port that jobs are sent to. The daemon keeps about\n" +
 			"256 KiB for that, wherever else its log goes. Its setting http.readers has to name this machine's certificate, or \"*\".",
 		Example: "  rdistcc logs build7\n  rdistcc logs build7 -n 1000\n  rdistcc logs build7 -f",
-		Args:    cobra.ExactArgs(1),
+		Args:    one("HOST"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if lines < 0 {
 				return failf(reason.ExitArguments, "--lines: %d is no number of lines", lines)

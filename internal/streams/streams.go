@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
@@ -127,10 +128,15 @@ func agree(e *stream.Endpoint, info *iwarp.ConnInfo, proving *psk.Dialing) error
 	return nil
 }
 
-// refusal returns err with the daemon's own words, if it has refused the connection.
+// refusal returns err with the daemon's own words, if it has refused the connection, and otherwise without those of the
+// system calls: who shows it names the host.
 func refusal(err error) error {
 	var no *iwarp.RejectedError
 	if !errors.As(err, &no) {
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			return errno
+		}
 		return err
 	}
 	r, perr := job.ParseRejection(no.PrivateData)

@@ -187,7 +187,7 @@ func TestLogs(t *testing.T) {
 	t.Run("no daemon", func(t *testing.T) {
 		s := start(t, "", "", "")
 		s.Daemons[0].Kill()
-		if out, status := s.logs(); status != 103 || !strings.Contains(out, "connection refused") || strings.Count(out, "\n") != 1 {
+		if out, status := s.logs(); status != 103 || out != "rdistcc: "+s.Daemons[0].Addr+": connection refused; rdistcc doctor "+s.Daemons[0].Addr+" tells more\n" {
 			t.Errorf("status %d, %q", status, out)
 		}
 	})
