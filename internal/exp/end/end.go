@@ -1,5 +1,5 @@
 // Package end is one side of a connection as experiments need it: a QP with its receives posted, a window for the
-// peer, and a way of waiting for completions that is chosen.
+// peer, and a policy by which its CQs wait.
 package end
 
 import (
@@ -14,12 +14,12 @@ import (
 
 // Options are the sizes of an end.
 type Options struct {
-	Sends, Recvs int     // requests that each queue holds; 0: 64
-	RecvLen      int     // bytes of each receive; at least Control
-	Window       int     // bytes that the peer may write and read; 0: none
-	Memory       *Memory // in place of Window: memory that is registered already, and outlives the end
-	Receives     *Memory // memory of the receives that is registered already, with Memory; nil: each end has its own
-	Wait         Waiting
+	Sends, Recvs int           // requests that each queue holds; 0: 64
+	RecvLen      int           // bytes of each receive; at least Control
+	Window       int           // bytes that the peer may write and read; 0: none
+	Memory       *Memory       // in place of Window: memory that is registered already, and outlives the end
+	Receives     *Memory       // memory of the receives that is registered already, with Memory; nil: each end has its own
+	Wait         iwarp.Waiting // of both CQs; the zero value is the default of the product
 	Conn         iwarp.ConnParam
 }
 
@@ -77,6 +77,11 @@ func New(dev iwarp.Device, o Options) (e *End, err error) {
 	}
 	if e.RCQ, err = dev.CreateCQ(o.Recvs); err != nil {
 		return e, err
+	}
+	for _, cq := range []iwarp.CQ{e.SCQ, e.RCQ} {
+		if err = cq.SetWaiting(o.Wait); err != nil {
+			return e, err
+		}
 	}
 	if o.Receives != nil {
 		e.recv, e.recvBuf = o.Receives.MR, o.Receives.Buf
@@ -217,7 +222,7 @@ func (e *End) Reap(ctx context.Context, n int) error {
 
 // reap waits for at least one completion.
 func (e *End) reap(ctx context.Context) error {
-	n, err := e.o.Wait.Next(ctx, e.SCQ, e.wcs)
+	n, err := Next(ctx, e.SCQ, e.wcs)
 	if err != nil {
 		return err
 	}
@@ -260,7 +265,7 @@ func (e *End) Receive(ctx context.Context) ([]byte, error) {
 		}
 	}
 	if len(e.arrived) == 0 {
-		n, err := e.o.Wait.Next(ctx, e.RCQ, e.wcs)
+		n, err := Next(ctx, e.RCQ, e.wcs)
 		if err != nil {
 			return nil, err
 		}

@@ -8,11 +8,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// TestExchange: messages, Writes and Reads between two ends, for each way of waiting.
+// TestExchange: messages, Writes and Reads between two ends, for each policy of waiting.
 func TestExchange(t *testing.T) {
-	for _, name := range []string{"event", "poll", "spin-20us"} {
+	for _, name := range []string{"loan", "event", "hybrid:20us", "poll"} {
 		t.Run(name, func(t *testing.T) {
-			w, err := ParseWaiting(name)
+			w, err := iwarp.ParseWaiting(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -21,7 +21,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-func exchange(t *testing.T, w Waiting) {
+func exchange(t *testing.T, w iwarp.Waiting) {
 	ctx := t.Context()
 	dev, err := iwarp.Open(iwarp.Config{})
 	if err != nil {
@@ -92,13 +92,14 @@ func serve(t *testing.T, dev iwarp.Device, ln iwarp.Listener, o Options) error {
 	}
 }
 
-func TestParseWaiting(t *testing.T) {
-	if w, err := ParseWaiting("spin-50us"); err != nil || w.Spin != 50*time.Microsecond {
-		t.Errorf("%v, %v", w, err)
+// TestWaitingIsTheQueues: an end does not wait by a policy that its CQs refuse.
+func TestWaitingIsTheQueues(t *testing.T) {
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range []string{"", "spin", "spin-us", "spin-0us", "spin-50ms"} {
-		if _, err := ParseWaiting(s); err == nil {
-			t.Errorf("%q is a way of waiting", s)
-		}
+	defer dev.Close()
+	if _, err := New(dev, Options{Wait: iwarp.Waiting{Spin: time.Second}}); !errors.Is(err, iwarp.ErrInvalid) {
+		t.Errorf("loan with a time to spin: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
-	"github.com/rdistcc/rdistcc/internal/exp/end"
 	"github.com/rdistcc/rdistcc/internal/exp/load"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Jobs of Carriers.
@@ -32,19 +32,19 @@ var Carriers = &exp.Experiment{
 			{Name: "job", Levels: exp.Pick(z, []string{cachedSmall}, []string{cachedSmall, cachedLarge, smallC, heavyCXX}, []string{cachedSmall, cachedLarge, smallC, heavyCXX})},
 			{Name: "carrier", Levels: []string{byTCP, bySend, byWrite, byPull}},
 			{Name: "memory", Levels: []string{exp.None, each, pool}},
-			{Name: "wait", Levels: []string{"event", "poll"}},
+			{Name: "wait", Levels: []string{"loan", "event", "poll"}},
 			{Name: "state", Levels: []string{cold, warm}},
 		}
 	},
 	Keep: func(c exp.Cell) bool {
-		if (c["carrier"] == byTCP) != (c["memory"] == exp.None) || c["carrier"] == byTCP && c["wait"] != "event" {
+		if (c["carrier"] == byTCP) != (c["memory"] == exp.None) || c["carrier"] == byTCP && c["wait"] != "loan" {
 			return false
 		}
 		switch c["job"] {
 		case smallC: // what waiting does to a compile is E4's subject
-			return c["wait"] == "event"
+			return c["wait"] == "loan"
 		case heavyCXX:
-			return c["wait"] == "event" && c["memory"] != each
+			return c["wait"] == "loan" && c["memory"] != each
 		}
 		return true
 	},
@@ -92,9 +92,10 @@ var Carriers = &exp.Experiment{
 		{Claim: "pulling costs a warm job less than a fifth more time than writing (large cached results)", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(carried(cachedLarge, byPull, pool, warm), carried(cachedLarge, byWrite, pool, warm), "wall", 1.2)
 		}},
-		{Claim: "a client that polls has its small cached result sooner than one that waits for an event", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "a client that polls has its small cached result sooner than one that blocks, by loan or by event", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
 			c := carried(cachedSmall, byWrite, pool, warm)
-			return r.Less(c.With("wait", "poll"), c, "wall", 1)
+			poll := c.With("wait", "poll")
+			return exp.All(r.Less(poll, c, "wall", 1), r.Less(poll, c.With("wait", "event"), "wall", 1))
 		}},
 	},
 	Defaults: []exp.Default{
@@ -114,9 +115,9 @@ func carrierViews() (all []exp.View) {
 	return all
 }
 
-// carried returns a cell of Carriers whose client waits for events.
+// carried returns a cell of Carriers whose client waits by the default policy.
 func carried(job, carrier, memory, state string) exp.Cell {
-	return exp.Cell{"job": job, "carrier": carrier, "memory": memory, "wait": "event", "state": state}
+	return exp.Cell{"job": job, "carrier": carrier, "memory": memory, "wait": "loan", "state": state}
 }
 
 // unit is a text and the object that it becomes.
@@ -189,7 +190,7 @@ func (b *carriers) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) 
 	if compiles {
 		j.what, most = doC+byte(i), 3-2*i
 	}
-	way, err := end.ParseWaiting(c["wait"])
+	way, err := iwarp.ParseWaiting(c["wait"])
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +223,7 @@ func (b *carriers) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) 
 type runner struct {
 	*sides
 	hello hello
-	wait  end.Waiting
+	wait  iwarp.Waiting
 	cold  bool
 	kept  conn
 }

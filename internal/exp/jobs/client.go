@@ -34,7 +34,7 @@ type client struct {
 }
 
 // connect makes a connection for a carrier.
-func (c *client) connect(ctx context.Context, h hello, w end.Waiting) (conn, error) {
+func (c *client) connect(ctx context.Context, h hello, w iwarp.Waiting) (conn, error) {
 	if h.Carrier == byTCP {
 		nc, err := c.dial(ctx, c.at.TCP)
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
-	"github.com/rdistcc/rdistcc/internal/exp/end"
 	"github.com/rdistcc/rdistcc/internal/netlab"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // A job of Distance: 1 MB there, 100 KB back.
@@ -174,7 +174,7 @@ func (b *distance) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) 
 		return nil, err
 	}
 	j := &job{what: doCached, text: b.text}
-	r := runner{sides: both, hello: hello{Carrier: carrier, Memory: pool}, wait: end.Event, cold: c["state"] == cold}
+	r := runner{sides: both, hello: hello{Carrier: carrier, Memory: pool}, wait: iwarp.Waiting{}, cold: c["state"] == cold}
 	defer r.close()
 	if err := r.warm(ctx, j); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
-	"github.com/rdistcc/rdistcc/internal/exp/end"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestSameResult(t *testing.T) {
 	defer s.Close()
 	for _, carrier := range []string{byTCP, bySend, byWrite, byPull} {
 		for _, memory := range []string{each, asked, pool} {
-			c, err := s.connect(t.Context(), hello{Carrier: carrier, Memory: memory}, end.Event)
+			c, err := s.connect(t.Context(), hello{Carrier: carrier, Memory: memory}, iwarp.Waiting{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestCompiles(t *testing.T) {
 	}
 	defer s.Close()
 	for _, carrier := range []string{byTCP, bySend, byWrite, byPull} {
-		c, err := s.connect(t.Context(), hello{Carrier: carrier, Memory: pool}, end.Event)
+		c, err := s.connect(t.Context(), hello{Carrier: carrier, Memory: pool}, iwarp.Waiting{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
-	"github.com/rdistcc/rdistcc/internal/exp/end"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Steps of what a connection manager keeps; each has what those before it have.
@@ -134,7 +134,7 @@ func (c *setupClient) begin(ctx context.Context) (err error) {
 	if c.cold {
 		return nil
 	}
-	if c.kept, err = c.connect(ctx, c.hello, end.Event); err != nil {
+	if c.kept, err = c.connect(ctx, c.hello, iwarp.Waiting{}); err != nil {
 		return err
 	}
 	_, _, err = c.kept.do(ctx, &job{text: make([]byte, setupText)})
@@ -154,7 +154,7 @@ func (c *setupClient) run(ctx context.Context, stop time.Time) {
 		begin := monotonic()
 		at := c.kept
 		if c.cold {
-			if at, c.err = c.connect(ctx, c.hello, end.Event); c.err != nil {
+			if at, c.err = c.connect(ctx, c.hello, iwarp.Waiting{}); c.err != nil {
 				return
 			}
 		}

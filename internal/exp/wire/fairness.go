@@ -142,7 +142,7 @@ func (f *fairness) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) 
 func (f *fairness) connect(ctx context.Context, h *hello, jobs int, bounded bool) (*end.End, error) {
 	g := *h
 	g.Recvs, g.Window = jobs, f.size
-	o := g.options(end.Event)
+	o := g.options(iwarp.Waiting{})
 	o.Sends, o.Recvs, o.RecvLen = 4*jobs+16, jobs+2, h.Size // an answer can come before its request has left the queue
 	if bounded {                                            // what is posted later waits behind what the socket has taken
 		o.Conn.Unsent = unsentInPiece
@@ -259,7 +259,7 @@ func (l *large) post() error {
 func (l *large) run(ctx context.Context) {
 	var wcs [piecesPosted]iwarp.WC
 	for ctx.Err() == nil && l.err == nil {
-		n, err := end.Event.Next(ctx, l.e.SCQ, wcs[:])
+		n, err := end.Next(ctx, l.e.SCQ, wcs[:])
 		if err != nil {
 			break // ctx has ended
 		}

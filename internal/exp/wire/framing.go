@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
-	"github.com/rdistcc/rdistcc/internal/exp/end"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Framing is E11: what the layers of software iWARP cost.
@@ -90,7 +90,7 @@ const framedMessage = 256 << 10
 
 func (f *framing) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) {
 	h := hello{Op: c["op"], Size: framedMessage, NoCRC: c["crc"] == "no-crc", Markers: c["markers"] == "markers", Payload: c.Number("fpdu")}
-	st, err := f.push(ctx, h, end.Event, f.d)
+	st, err := f.push(ctx, h, iwarp.Waiting{}, f.d)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/exp"
-	"github.com/rdistcc/rdistcc/internal/exp/end"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Latency is E13: our verbs beside plain TCP.
@@ -45,6 +45,9 @@ var Latency = &exp.Experiment{
 				return r.Less(of(opSend, s), of(opTCP, s), "rtt", 2)
 			})
 		}},
+		{Claim: "a lone Read of 64 bytes takes at most half as long again as TCP's round trip", Says: "ours, as a goal", Judge: func(r *exp.Results) exp.Verdict {
+			return r.Less(of(opRead, "64"), of(opTCP, "64"), "rtt", 1.5)
+		}},
 		{Claim: "plain TCP takes less CPU for streams of small messages (64 bytes)", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Less(of(opTCP, "64"), of(opSend, "64"), "cpu", 1)
 		}},
@@ -74,11 +77,11 @@ type latency struct {
 
 func (l *latency) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) {
 	h := hello{Op: c["transport"], Size: c.Number("size")}
-	us, _, err := l.ping(ctx, h, end.Event, l.d)
+	us, _, err := l.ping(ctx, h, iwarp.Waiting{}, l.d)
 	if err != nil {
 		return nil, err
 	}
-	st, err := l.push(ctx, h, end.Event, l.d)
+	st, err := l.push(ctx, h, iwarp.Waiting{}, l.d)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ const depth = 16
 const untaggedHeader = 18
 
 // options returns what both ends of a connection are made with.
-func (h *hello) options(w end.Waiting) end.Options {
+func (h *hello) options(w iwarp.Waiting) end.Options {
 	o := end.Options{Window: max(h.Size, h.Window, 64), Wait: w, Conn: iwarp.ConnParam{ORD: depth, IRD: depth, Markers: h.Markers}}
 	if h.NoCRC {
 		o.Conn.CRC = iwarp.CRCOffIfAgreed
@@ -112,7 +112,7 @@ func serveVerbs(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest) {
 		_ = req.Reject([]byte(err.Error()))
 		return
 	}
-	o := h.options(end.Event)
+	o := h.options(iwarp.Waiting{})
 	if h.Recvs > 0 {
 		o.Recvs, o.RecvLen = h.Recvs+2, h.Size
 	}
@@ -282,7 +282,7 @@ func (s *server) Close() (err error) {
 }
 
 // dial connects an end that does what h says.
-func (s *server) dial(ctx context.Context, h *hello, w end.Waiting) (*end.End, error) {
+func (s *server) dial(ctx context.Context, h *hello, w iwarp.Waiting) (*end.End, error) {
 	return s.dialWith(ctx, h, h.options(w))
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/exp/end"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // stream is what moving messages in one direction has cost.
@@ -27,7 +28,7 @@ func (s *stream) perGB(cpu time.Duration) float64 { return cpu.Seconds() / (floa
 func inFlight(size int) int { return min(depth, max(2, (8<<20)/size)) }
 
 // push moves messages as fast as possible for a time, over a new connection that is warm.
-func (s *server) push(ctx context.Context, h hello, w end.Waiting, d time.Duration) (st stream, err error) {
+func (s *server) push(ctx context.Context, h hello, w iwarp.Waiting, d time.Duration) (st stream, err error) {
 	if h.Op == opTCP {
 		return s.pushTCP(ctx, h, d)
 	}
@@ -161,7 +162,7 @@ func writeFor(c net.Conn, size int, d time.Duration) (n int64, err error) {
 }
 
 // ping measures round trips, one after the other, over a connection of their own: in microseconds.
-func (s *server) ping(ctx context.Context, h hello, w end.Waiting, d time.Duration) (us []float64, c cost, err error) {
+func (s *server) ping(ctx context.Context, h hello, w iwarp.Waiting, d time.Duration) (us []float64, c cost, err error) {
 	h.Echo = true
 	var once func() error
 	if h.Op == opTCP {

@@ -9,6 +9,15 @@ import (
 	"github.com/rdistcc/rdistcc/internal/exp/end"
 	"github.com/rdistcc/rdistcc/internal/exp/load"
 	"github.com/rdistcc/rdistcc/internal/exp/peer"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+// Policies of waiting (iwarp.ParseWaiting) that claims are about.
+const (
+	loan   = "loan" // the default
+	event  = "event"
+	hybrid = "hybrid:50us" // iwarp.DefaultSpin
+	poll   = "poll"
 )
 
 // What happens beside the waiter.
@@ -21,14 +30,14 @@ const (
 // may be on its way.
 const thinkBeside = "1000"
 
-// WaitingWays is E4: polling against events against both.
+// WaitingWays is E4: the policies by which a CQ waits.
 var WaitingWays = &exp.Experiment{
 	ID: "E4", Name: "waiting",
-	Question: "What does it gain to poll for a completion instead of sleeping until its event, and what does it cost, also a build on the same machine?",
+	Question: "What does each of a CQ's ways of waiting gain, from blocking to polling, and what does it cost, also a build on the same machine?",
 	Axes: func(z exp.Size) []exp.Axis {
 		return []exp.Axis{
-			{Name: "wait", Levels: exp.Pick(z, []string{exp.None, "event", "spin-50us", "poll"}, []string{exp.None, "event", "spin-10us", "spin-50us", "spin-200us", "poll"},
-				[]string{exp.None, "event", "spin-10us", "spin-20us", "spin-50us", "spin-100us", "spin-200us", "poll"})},
+			{Name: "wait", Levels: exp.Pick(z, []string{exp.None, loan, event, hybrid, poll}, []string{exp.None, loan, event, "hybrid:10us", hybrid, "hybrid:200us", poll},
+				[]string{exp.None, loan, event, "hybrid:10us", "hybrid:20us", hybrid, "hybrid:100us", "hybrid:200us", poll})},
 			{Name: "size", Bytes: true, Levels: exp.Pick(z, exp.Numbers(64), exp.Numbers(64, 16384), exp.Numbers(64, 4096, 65536))},
 			{Name: "think", Levels: exp.Pick(z, exp.Numbers(0, 1000), exp.Numbers(0, 30, 100, 1000), exp.Numbers(0, 10, 30, 100, 300, 1000, 10000))},
 			{Name: "beside", Levels: []string{alone, compilers}},
@@ -58,29 +67,32 @@ var WaitingWays = &exp.Experiment{
 	},
 	Claims: []exp.Predicate{
 		{Claim: "polling has the shortest round trip when the answer comes at once", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
-			return r.Less(waiter("poll", "0", alone), waiter("event", "0", alone), "p50", 1)
+			return exp.All(r.Less(waiter(poll, "0", alone), waiter(event, "0", alone), "p50", 1), r.Less(waiter(poll, "0", alone), waiter(loan, "0", alone), "p50", 1))
+		}},
+		{Claim: "a waiter that reads the connection itself (loan) has a shorter round trip than one that is woken (event) when the answer comes at once", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
+			return r.Less(waiter(loan, "0", alone), waiter(event, "0", alone), "p50", 1)
 		}},
 		{Claim: "polling takes a whole core", Says: "expected [I]", Cores: 2, Judge: func(r *exp.Results) exp.Verdict {
-			return r.Beyond(waiter("poll", "1000", alone), "cores", 0.9)
+			return r.Beyond(waiter(poll, "1000", alone), "cores", 0.9)
 		}},
-		{Claim: "events take the least CPU", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
+		{Claim: "waiters that block, by loan or by event, take less CPU than those that spin", Says: "expected [I]", Judge: func(r *exp.Results) exp.Verdict {
 			return r.Along("think", 100, 1000, func(t string) exp.Verdict {
-				return exp.All(r.Less(waiter("event", t, alone), waiter("poll", t, alone), "cores", 1),
-					r.Less(waiter("event", t, alone), waiter("spin-50us", t, alone), "cores", 1))
+				return exp.All(r.Less(waiter(loan, t, alone), waiter(poll, t, alone), "cores", 1), r.Less(waiter(loan, t, alone), waiter(hybrid, t, alone), "cores", 1),
+					r.Less(waiter(event, t, alone), waiter(poll, t, alone), "cores", 1), r.Less(waiter(event, t, alone), waiter(hybrid, t, alone), "cores", 1))
 			})
 		}},
 		{Claim: "spinning for 50 us is within a quarter of polling when the peer answers at once", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {
-			return r.Less(waiter("spin-50us", "0", alone), waiter("poll", "0", alone), "p50", 1.25)
+			return r.Less(waiter(hybrid, "0", alone), waiter(poll, "0", alone), "p50", 1.25)
 		}},
-		{Claim: "beside compilers, a polling waiter makes the build at least a tenth longer than one that waits for events", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
-			return r.Less(waiter("event", thinkBeside, compilers), waiter("poll", thinkBeside, compilers), "build", 0.91)
+		{Claim: "beside compilers, a polling waiter makes the build at least a tenth longer than one that blocks by the default policy", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
+			return r.Less(waiter(loan, thinkBeside, compilers), waiter(poll, thinkBeside, compilers), "build", 0.91)
 		}},
-		{Claim: "beside compilers, spinning for 50 us costs the build less than 5 % against events", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
-			return r.Less(waiter("spin-50us", thinkBeside, compilers), waiter("event", thinkBeside, compilers), "build", 1.05)
+		{Claim: "beside compilers, spinning for 50 us costs the build less than 5 % against the default policy", Says: "ours", Judge: func(r *exp.Results) exp.Verdict {
+			return r.Less(waiter(hybrid, thinkBeside, compilers), waiter(loan, thinkBeside, compilers), "build", 1.05)
 		}},
 	},
 	Defaults: []exp.Default{
-		{What: "a CQ's Wait blocks, and does not spin", Where: "pkg/iwarp/waiting.go"},
+		{What: "a CQ waits by loan: it blocks, and does not spin", Where: "pkg/iwarp/waiting.go"},
 	},
 }
 
@@ -121,7 +133,7 @@ func (w *waiting) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) {
 
 // wait measures round trips, in microseconds beyond what the peer was told to think.
 func (w *waiting) wait(ctx context.Context, c exp.Cell, d time.Duration) ([]float64, cost, error) {
-	way, err := end.ParseWaiting(c["wait"])
+	way, err := iwarp.ParseWaiting(c["wait"])
 	if err != nil {
 		return nil, cost{}, err
 	}
@@ -147,7 +159,7 @@ func (w *waiting) beside(ctx context.Context, c exp.Cell) (exp.Values, error) {
 	if c["wait"] == exp.None {
 		waited <- result{}
 	} else {
-		way, err := end.ParseWaiting(c["wait"])
+		way, err := iwarp.ParseWaiting(c["wait"])
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +200,7 @@ func (w *waiting) beside(ctx context.Context, c exp.Cell) (exp.Values, error) {
 	return v, nil
 }
 
-func (w *waiting) besideEnd(ctx context.Context, c exp.Cell, way end.Waiting) (*end.End, *hello, error) {
+func (w *waiting) besideEnd(ctx context.Context, c exp.Cell, way iwarp.Waiting) (*end.End, *hello, error) {
 	h := &hello{Echo: true, Op: opSend, Size: c.Number("size"), ThinkUS: c.Number("think")}
 	e, err := w.dial(ctx, h, way)
 	return e, h, err
