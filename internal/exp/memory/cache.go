@@ -1,102 +1,75 @@
 package memory
 
 import (
-	"unsafe"
+	"fmt"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/regcache"
 )
 
-// Registrar gives memory an STag for the time of one transfer. A pin-down cache of the stack, of the same
-// shape, plugs in here in place of pinCache.
-type Registrar interface {
-	// Get returns the registration of all of buf.
-	Get(buf []byte) (iwarp.MR, error)
-	// Put says that the transfer is over. What the Registrar keeps beyond that is its own affair.
-	Put(iwarp.MR) error
-	Close() error
-}
+// rights are those of data that a peer fetches.
+const rights = iwarp.LocalWrite | iwarp.RemoteRead
 
-// device registers memory: the software device, or a model of an adapter above it.
-type device struct {
-	pd   iwarp.PD
-	lock func([]byte) error // what an adapter's driver would do to the pages; nil: nothing
-	free func([]byte) error
-}
-
-func (d *device) register(buf []byte) (iwarp.MR, error) {
-	if d.lock != nil {
-		if err := d.lock(buf); err != nil {
-			return nil, err
-		}
-	}
-	return d.pd.RegMR(buf, iwarp.LocalWrite|iwarp.RemoteRead, nil)
-}
-
-func (d *device) drop(mr iwarp.MR, buf []byte) error {
-	if err := mr.Dereg(); err != nil {
-		return err
-	}
-	if d.free == nil {
-		return nil
-	}
-	return d.free(buf)
-}
+// transfer gives buf an STag for the time of one transfer. What stays registered beyond that is its own affair.
+type transfer func(buf []byte) error
 
 // once registers for each transfer anew.
-type once struct {
-	*device
+func once(pd iwarp.PD) transfer {
+	return func(buf []byte) error {
+		mr, err := pd.RegMR(buf, rights, nil)
+		if err != nil {
+			return err
+		}
+		return mr.Dereg()
+	}
+}
+
+// newCache returns a pin-down cache that keeps the registrations of the buffers that were used last. Their memory has
+// to stay mapped until the cache is closed; then it needs no regcache.Mapping.
+func newCache(pd iwarp.PD) (*regcache.Cache, error) {
+	return regcache.New(pd, regcache.Options{MaxEntries: kept, MaxBytes: (kept + 1) * largest})
+}
+
+// through registers by way of a cache.
+func through(c *regcache.Cache) transfer {
+	return func(buf []byte) error {
+		ref, err := c.Get(buf, rights)
+		if err != nil {
+			return err
+		}
+		return ref.Put()
+	}
+}
+
+// pinningPD is a model of an adapter's protection domain: what it registers it also pins.
+type pinningPD struct {
+	iwarp.PD
+	lock, free func([]byte) error
+}
+
+func (p *pinningPD) RegMR(buf []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR, error) {
+	if err := p.lock(buf); err != nil {
+		return nil, fmt.Errorf("pin %d bytes: %w", len(buf), err)
+	}
+	mr, err := p.PD.RegMR(buf, a, o)
+	if err != nil {
+		_ = p.free(buf) // err says more
+		return nil, err
+	}
+	return &pinnedMR{mr, p, buf}, nil
+}
+
+// pinnedMR is a region whose pages are pinned. It cannot be named in a request, for which the device wants its own
+// MR; its STag can.
+type pinnedMR struct {
+	iwarp.MR
+	pd  *pinningPD
 	buf []byte
 }
 
-func (o *once) Get(buf []byte) (iwarp.MR, error) {
-	o.buf = buf
-	return o.register(buf)
-}
-
-func (o *once) Put(mr iwarp.MR) error { return o.drop(mr, o.buf) }
-func (o *once) Close() error          { return nil }
-
-// pinCache keeps the registrations of the buffers that were used last.
-type pinCache struct {
-	*device
-	most    int
-	entries []pinned // the one used last at the end
-}
-
-type pinned struct {
-	buf []byte
-	mr  iwarp.MR
-}
-
-func (c *pinCache) Get(buf []byte) (iwarp.MR, error) {
-	for i, p := range c.entries {
-		if unsafe.SliceData(p.buf) == unsafe.SliceData(buf) && len(p.buf) == len(buf) {
-			c.entries = append(append(c.entries[:i], c.entries[i+1:]...), p)
-			return p.mr, nil
-		}
+func (m *pinnedMR) Dereg() error {
+	if err := m.MR.Dereg(); err != nil {
+		return err
 	}
-	if len(c.entries) == c.most {
-		p := c.entries[0]
-		c.entries = append(c.entries[:0], c.entries[1:]...)
-		if err := c.drop(p.mr, p.buf); err != nil {
-			return nil, err
-		}
-	}
-	mr, err := c.register(buf)
-	if err == nil {
-		c.entries = append(c.entries, pinned{buf, mr})
-	}
-	return mr, err
-}
-
-func (c *pinCache) Put(iwarp.MR) error { return nil }
-
-func (c *pinCache) Close() (err error) {
-	for _, p := range c.entries {
-		if e := c.drop(p.mr, p.buf); err == nil {
-			err = e
-		}
-	}
-	c.entries = nil
-	return err
+	return m.pd.free(m.buf)
 }

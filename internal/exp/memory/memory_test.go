@@ -17,42 +17,62 @@ func TestRunsThrough(t *testing.T) {
 	}
 }
 
-// TestPinCache: a hit returns what was registered, and never more is registered than the cache may keep.
-func TestPinCache(t *testing.T) {
-	dev, err := iwarp.Open(iwarp.Config{})
-	if err != nil {
+// open returns a bench with small buffers, and its device's domain as one that counts what is pinned.
+func open(t *testing.T, locked *int) (*registration, iwarp.PD) {
+	b := &registration{}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := b.open(4096); err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
-	pd, err := dev.AllocPD()
-	if err != nil {
-		t.Fatal(err)
+	count := func(by int) func([]byte) error {
+		return func([]byte) error { *locked += by; return nil }
 	}
-	locked := 0
-	d := &device{pd: pd, lock: func([]byte) error { locked++; return nil }, free: func([]byte) error { locked--; return nil }}
-	c := &pinCache{device: d, most: 2}
-	var bufs [3][]byte
-	for i := range bufs {
-		bufs[i] = make([]byte, 64)
-	}
-	stags := make(map[int]iwarp.STag)
-	for i, want := range []struct {
-		buf int
-		hit bool
-	}{{0, false}, {0, true}, {1, false}, {0, true}, {2, false}, {1, false}, {2, true}, {0, false}} {
-		mr, err := c.Get(bufs[want.buf])
+	return b, &pinningPD{b.pd, count(1), count(-1)}
+}
+
+// TestRateOfHits: the cache hits as often as the name of the way says, and pins what it keeps and no more.
+func TestRateOfHits(t *testing.T) {
+	for _, hits := range []int{0, 50, 90, 100} {
+		locked := 0
+		b, pd := open(t, &locked)
+		c, err := newCache(pd)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if hit := mr.STag() == stags[want.buf]; hit != want.hit {
-			t.Errorf("step %d, buffer %d: hit %v", i, want.buf, hit)
+		do := through(c)
+		if err := do(b.turn()); err != nil {
+			t.Fatal(err)
 		}
-		stags[want.buf] = mr.STag()
-		if n := dev.Stats().MRs; n > 2 || n != locked {
-			t.Errorf("step %d: %d regions, %d locked", i, n, locked)
+		before := c.Stats().Hits
+		for range 100 {
+			if _, err := b.registered(4096, do, hits); err != nil {
+				t.Fatal(err)
+			}
+			if n := b.dev.Stats().MRs; n > kept || n != locked {
+				t.Fatalf("%d %%: %d regions, %d pinned", hits, n, locked)
+			}
+		}
+		if n := c.Stats().Hits - before; n != uint64(hits) {
+			t.Errorf("%d of 100 transfers hit, want %d", n, hits)
+		}
+		if err := c.Close(); err != nil || locked != 0 || b.dev.Stats().MRs != 0 {
+			t.Errorf("at the end %d regions, %d pinned, %v", b.dev.Stats().MRs, locked, err)
 		}
 	}
-	if err := c.Close(); err != nil || locked != 0 || dev.Stats().MRs != 0 {
-		t.Errorf("at the end %d regions, %d locked, %v", dev.Stats().MRs, locked, err)
+}
+
+// TestPinnedOnlyWhileRegistered: without a cache nothing stays pinned, also when a registration fails.
+func TestPinnedOnlyWhileRegistered(t *testing.T) {
+	locked := 0
+	b, pd := open(t, &locked)
+	if err := once(pd)(b.turn()); err != nil || locked != 0 {
+		t.Errorf("%d pinned, %v", locked, err)
+	}
+	if _, err := pd.RegMR(nil, rights, nil); err == nil || locked != 0 {
+		t.Errorf("no bytes: %d pinned, %v", locked, err)
 	}
 }

@@ -166,14 +166,14 @@ func mapped(n int) ([]byte, error) {
 
 func (b *registration) Measure(ctx context.Context, c exp.Cell) (exp.Values, error) {
 	n := c.Number("size")
-	d := &device{pd: b.pd}
+	pd := b.pd
 	if c["device"] == pinning {
 		if err := lockable(n * (kept + 1)); err != nil {
 			return nil, err
 		}
-		d.lock, d.free = unix.Mlock, unix.Munlock
+		pd = &pinningPD{b.pd, unix.Mlock, unix.Munlock}
 	}
-	step, end, err := b.step(c["way"], n, d)
+	step, end, err := b.step(c["way"], n, pd)
 	if err != nil {
 		return nil, err
 	}
@@ -210,11 +210,11 @@ func lockable(n int) error {
 }
 
 // step returns a function that makes one transfer's data sendable and says how long that took, and one that ends this.
-func (b *registration) step(name string, n int, d *device) (step func() (time.Duration, error), end func() error, err error) {
+func (b *registration) step(name string, n int, pd iwarp.PD) (step func() (time.Duration, error), end func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
 	case name == useOnce:
-		return func() (time.Duration, error) { return b.fresh(n, d) }, nothing, nil
+		return func() (time.Duration, error) { return b.fresh(n, pd) }, nothing, nil
 	case name == intoPool:
 		return func() (time.Duration, error) {
 			buf := b.turn()[:n]
@@ -224,41 +224,47 @@ func (b *registration) step(name string, n int, d *device) (step func() (time.Du
 			return time.Since(start), nil
 		}, nothing, nil
 	}
-	var r Registrar = &once{device: d}
-	hits := 0
-	if percent, ok := strings.CutPrefix(name, cached); ok {
-		if hits, err = strconv.Atoi(percent); err != nil {
-			return nil, nil, err
-		}
-		r = &pinCache{device: d, most: kept}
-		if _, err := r.Get(b.turn()[:n]); err != nil { // the first one is not counted
-			return nil, nil, err
-		}
+	percent, ok := strings.CutPrefix(name, cached)
+	if !ok {
+		do := once(pd)
+		return func() (time.Duration, error) { return b.registered(n, do, 0) }, nothing, nil
 	}
-	return func() (time.Duration, error) { return b.registered(n, r, hits) }, r.Close, nil
+	hits, err := strconv.Atoi(percent)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := newCache(pd)
+	if err != nil {
+		return nil, nil, err
+	}
+	do := through(c)
+	if err := do(b.turn()[:n]); err != nil { // the first one is not counted
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	return func() (time.Duration, error) { return b.registered(n, do, hits) }, c.Close, nil
 }
 
 // fresh is one transfer with memory of its own.
-func (b *registration) fresh(n int, d *device) (time.Duration, error) {
+func (b *registration) fresh(n int, pd iwarp.PD) (time.Duration, error) {
 	start := time.Now()
 	m, err := mapped(n)
 	if err != nil {
 		return 0, err
 	}
-	mr, err := d.register(m)
+	mr, err := pd.RegMR(m, rights, nil)
 	took := time.Since(start)
 	if err != nil {
 		return 0, errors.Join(err, unix.Munmap(m))
 	}
 	produce(m)
 	start = time.Now()
-	err = errors.Join(d.drop(mr, m), unix.Munmap(m))
+	err = errors.Join(mr.Dereg(), unix.Munmap(m))
 	return took + time.Since(start), err
 }
 
-// registered is one transfer with a Registrar. With a cache, the buffer is the one used last, or else the one
+// registered is one transfer with memory that is used again. With a cache, the buffer is the one used last, or else the one
 // that was not used for longest, which is not in the cache any more.
-func (b *registration) registered(n int, r Registrar, hits int) (time.Duration, error) {
+func (b *registration) registered(n int, do transfer, hits int) (time.Duration, error) {
 	if b.miss += 100 - hits; b.miss >= 100 {
 		b.miss -= 100
 		b.turn()
@@ -266,10 +272,7 @@ func (b *registration) registered(n int, r Registrar, hits int) (time.Duration, 
 	buf := b.bufs[b.next][:n]
 	produce(buf)
 	start := time.Now()
-	mr, err := r.Get(buf)
-	if err == nil {
-		err = r.Put(mr)
-	}
+	err := do(buf)
 	return time.Since(start), err
 }
 
