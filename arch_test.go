@@ -95,7 +95,7 @@ var edges = map[string][]string{
 	"internal/exp/end":             {"pkg/iwarp"},
 	"internal/exp/jobs":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "internal/netlab", "pkg/iwarp"},
 	"internal/exp/load":            {},
-	"internal/exp/memory":          {"internal/exp", "pkg/iwarp", "pkg/iwarp/regcache"},
+	"internal/exp/memory":          {"internal/exp", "internal/exp/peer", "pkg/iwarp", "pkg/iwarp/grant", "pkg/iwarp/regcache"},
 	"internal/exp/peer":            {},
 	"internal/exp/streams":         {"internal/exp", "internal/exp/peer", "internal/netlab", "pkg/iwarp", "pkg/stream", "pkg/stream/az", "pkg/stream/exs"},
 	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},

@@ -20,6 +20,7 @@ var Experiments = []*exp.Experiment{
 	jobs.Setup,
 	jobs.Distance,
 	memory.Registration,
+	memory.Revocation,
 	wire.WaitingWays,
 	streams.Direct,
 	streams.Reads,

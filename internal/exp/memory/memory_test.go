@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/exp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/grant"
 )
 
 func TestRunsThrough(t *testing.T) {
@@ -74,5 +75,22 @@ func TestPinnedOnlyWhileRegistered(t *testing.T) {
 	}
 	if _, err := pd.RegMR(nil, rights, nil); err == nil || locked != 0 {
 		t.Errorf("no bytes: %d pinned, %v", locked, err)
+	}
+}
+
+// TestLateWrites: Revocation sees a late Write refused by each way that revokes, and land by the one that does not.
+func TestLateWrites(t *testing.T) {
+	r, err := exp.Run(t.Context(), Revocation, exp.Options{Size: exp.Tiny, Rounds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range Revocation.Cells(exp.Tiny) {
+		want := 0.0
+		if c["way"] == grant.Kept.String() {
+			want = 1
+		}
+		if i := r.Of(c, "late"); i.N != 1 || i.Median != want {
+			t.Errorf("%s: %v of 1 late Writes landed, want %v", c.Key(), i, want)
+		}
 	}
 }
