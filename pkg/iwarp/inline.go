@@ -28,9 +28,9 @@ const (
 	// stopped waiting. With a timer of 1 ms nothing was gained, as the runtime's threads wake
 	// for it.
 	lendTime = 10 * time.Millisecond
-	// lendMax is the largest read, in bytes, that counts as a lone message. In a stream of
-	// data it is better for rx and the program to work side by side.
-	lendMax = 4 << 10
+	// lendMax is the largest read, in bytes, that counts as a lone message: as much as a poster sends itself. In a
+	// stream of data it is better for rx and the program to work side by side.
+	lendMax = directMessage
 	// lendAfter is the length of the streak that shows that a program waits for each message;
 	// lendPenalty is added after a loan whose borrower did not come back.
 	lendAfter   = 16

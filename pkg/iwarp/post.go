@@ -86,20 +86,26 @@ func (q *qp) PostSend(wr *SendWR) error {
 	return nil
 }
 
-// pendingLocked returns how many bytes of payload wait to be sent, or a large number if counting
-// would be too much work.
-func (q *qp) pendingLocked() uint64 {
-	var n uint64
-	for i := q.tx.next; i != q.sqTail && n <= directMax; i++ {
+// shortLocked reports whether what waits to be sent is so little that its poster sends it itself.
+func (q *qp) shortLocked() bool {
+	n, most := uint64(0), uint64(directMax)
+	for i := q.tx.next; i != q.sqTail; i++ {
 		slot := &q.sq[i%uint64(len(q.sq))]
 		if n += 64; !slot.unanswered { // otherwise it is a request, which is small
 			n += slot.length
 		}
+		if op := slot.wr.Op; op != OpWrite {
+			most = directMessage
+		}
+		if n > directMessage {
+			return false
+		}
 	}
-	for i := q.tx.answer; i != q.irqTail && n <= directMax; i++ {
+	for i := q.tx.answer; i != q.irqTail && n <= directMessage; i++ {
 		n += 64 + uint64(q.irq[i%uint64(len(q.irq))].size)
+		most = directMessage
 	}
-	return n
+	return n <= most
 }
 
 // checkSend rejects what is wrong with wr whatever the QP's state.

@@ -9,9 +9,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// directMax is the most that a poster sends itself, in bytes including an allowance for headers:
-// copying and checksumming that takes a few microseconds, less than waking another goroutine.
-const directMax = 16 << 10
+// The most that a poster sends itself, in bytes including an allowance for headers: copying and checksumming that
+// takes a few microseconds, less than waking another goroutine.
+const (
+	// directMax is for Writes alone. More of them mostly follow, and tx sends many at once.
+	directMax = 16 << 10
+	// directMessage is for something that the peer is told of, or has asked for: a source inside a message, say.
+	directMessage = 24 << 10
+)
 
 // txState is the sending side of a QP. It is owned by the goroutine that set qp.txBusy, and handed
 // over with the token in wake.
@@ -145,7 +150,7 @@ func (q *qp) sendLocked(by *qp) {
 		return
 	}
 	q.txBusy = true
-	direct := q.tx.raw != nil && q.pendingLocked() <= directMax
+	direct := q.tx.raw != nil && q.shortLocked()
 	q.mu.Unlock()
 	if !direct || !q.sendNow(by) {
 		q.tx.wake <- struct{}{} // the ownership goes with the token

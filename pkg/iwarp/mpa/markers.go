@@ -171,8 +171,7 @@ func (rd *Reader) nextMarked() ([]byte, error) {
 	}
 	rd.marks.pos += uint32(size)
 	rd.r += size
-	rd.last = size
-	rd.FPDUs++
+	rd.counted(size)
 	return p[head : head+length : head+length], nil
 }
 

@@ -85,12 +85,47 @@ func TestReaderLendsScratch(t *testing.T) {
 	b.Reset(true)
 	b.Add(make([]byte, 18))
 	small := bytes.Join(b.Bufs(), nil)
-	for range 3 {
+	for range keepBig + 1 {
 		if n := feed(small); n != 1 {
 			t.Errorf("%d segments", n)
 		}
 	}
 	if rd.Want(); rd.big != nil {
-		t.Error("an idle connection keeps the big scratch")
+		t.Error("a connection whose messages are small keeps the big scratch")
+	}
+}
+
+// TestOneReadForAMessage: once a connection carries messages a little longer than the small scratch, each of them takes
+// one read, also with small ones between them.
+func TestOneReadForAMessage(t *testing.T) {
+	b := NewBatch()
+	message := func(size int) []byte {
+		b.Reset(true)
+		b.Add(make([]byte, 18), make([]byte, size))
+		return bytes.Join(b.Bufs(), nil)
+	}
+	large, small := message(smallScratch), message(64)
+	rd := NewReader(true)
+	for i := range 8 {
+		for _, p := range [][]byte{large, small, small} {
+			reads := 0
+			for left := p; len(left) > 0; reads++ {
+				n := copy(rd.Want(), left)
+				rd.Filled(n)
+				left = left[n:]
+				for {
+					seg, err := rd.Next()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if seg == nil {
+						break
+					}
+				}
+			}
+			if i > 0 && reads != 1 {
+				t.Fatalf("round %d: %d reads for a message of %d bytes", i, reads, len(p))
+			}
+		}
 	}
 }
