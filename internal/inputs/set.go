@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/stamp"
 	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
 // Set holds what one compile may read. It does not change.
@@ -22,6 +23,8 @@ type Set struct {
 	// Unsure means that a message may quote a file that is not in the Set.
 	Unsure bool
 	Memo   bool // the compiler was asked at some time
+	// Timed means that what the compile writes may depend on when it runs, or on the times of its files.
+	Timed bool
 
 	base   *Set   // the set on whose list this one's is based, or nil
 	delta         // from base
@@ -30,6 +33,9 @@ type Set struct {
 	listOnce sync.Once
 	listID   unit.ContentID
 	listLen  int
+
+	sumOnce sync.Once
+	sum     [sha256.Size]byte
 }
 
 // Base returns the Set whose list is the base of this one's, or nil. Such a Set has no Base itself.
@@ -54,6 +60,45 @@ func (s *Set) AppendAbridged(b []byte) ([]byte, int) {
 	l := s.list()
 	n := l.Abridge()
 	return l.Append(b), n
+}
+
+// Sum returns a sum over everything in the Set that a compile can see: names and contents of files, which of
+// them may be executed, which are the same file under another name, directories, and links. Times are not part
+// of it, except that files with the same content either have the same time of modification or do not: gcc's
+// #pragma once tells files apart by that. If Timed is set, more may depend on them.
+func (s *Set) Sum() [sha256.Size]byte {
+	s.sumOnce.Do(func() {
+		type twin struct {
+			id    unit.ContentID
+			mtime int64
+		}
+		inodes, twins := make(map[inode]uint32, len(s.Files)), make(map[twin]uint32, len(s.Files))
+		b := make([]byte, 0, 128*len(s.Files))
+		b = wire.AppendUint32(b, uint32(len(s.Files)))
+		for i, f := range s.Files {
+			at, tw := inode{f.st.Dev, f.st.Ino}, twin{f.ID, f.MTime}
+			b = wire.AppendString(b, f.Name)
+			b = append(b, f.ID[:]...)
+			b = wire.AppendBool(b, f.Exec)
+			b = wire.AppendUint32(b, inodes[at])
+			b = wire.AppendUint32(b, twins[tw])
+			if inodes[at] == 0 {
+				inodes[at] = uint32(i + 1)
+			}
+			if twins[tw] == 0 {
+				twins[tw] = uint32(i + 1)
+			}
+		}
+		dirs := slices.Sorted(slices.Values(s.Dirs))
+		b = wire.AppendStrings(b, dirs)
+		links := slices.SortedFunc(slices.Values(s.Links), func(x, y unit.Link) int { return cmp.Compare(x.Name, y.Name) })
+		b = wire.AppendUint32(b, uint32(len(links)))
+		for _, l := range links {
+			b = wire.AppendString(wire.AppendString(b, l.Name), l.Target)
+		}
+		s.sum = sha256.Sum256(b)
+	})
+	return s.sum
 }
 
 func (s *Set) list() *job.List {
@@ -93,7 +138,7 @@ func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.
 
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {
-	s := &Set{Unsure: w.unsure}
+	s := &Set{Unsure: w.unsure, Timed: w.timed}
 	links := make(map[string]bool)
 	dirs := make(map[string]bool)
 	way := func(d *dir) {

@@ -20,6 +20,7 @@ type text struct {
 	unsure   bool     // messages may quote further files
 	clocks   [3]bool
 	doubt    string // why a compiler has to be asked if this text is used; "": no reason
+	timed    bool   // it may compare the times of files, or cannot be read well enough to rule that out
 
 	// Guarded by Table.mu.
 	table  []sources.Macro // macros that it defines, once tabled
@@ -73,7 +74,7 @@ var nothing text
 
 func (x *text) nothing() bool {
 	return len(x.includes)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.assembly)+len(x.lines) == 0 &&
-		!x.blurred && !x.funcs && !x.unsure && x.clocks == nothing.clocks && x.doubt == ""
+		!x.blurred && !x.funcs && !x.unsure && x.clocks == nothing.clocks && x.doubt == "" && !x.timed
 }
 
 func (x *text) define(d sources.Define) {
@@ -90,6 +91,7 @@ func (x *text) define(d sources.Define) {
 }
 
 func (x *text) because(why string) {
+	x.timed = x.timed || why == DoubtPragma || why == DoubtSpelling
 	if x.doubt == "" {
 		x.doubt = why
 	}

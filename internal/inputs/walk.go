@@ -26,6 +26,7 @@ type walk struct {
 	fresh   int                   // how much it has read, as maxTurn counts
 	marks   int
 	unsure  bool
+	timed   bool
 	doubt   *Doubt              // the first one
 	whole   bool                // the walk reached its end, with or without a doubt
 	told    bool                // the compiler has been asked: doubts do not count
@@ -157,14 +158,17 @@ func (w *walk) include(e *entry) *Doubt {
 	x := e.file.text
 	if x == nil {
 		w.noticed(DoubtSize, e.path())
+		w.timed = true
 		return nil
 	}
 	if x.doubt != "" {
 		w.noticed(x.doubt, e.path())
 	}
+	w.timed = w.timed || x.timed
 	for c, used := range x.clocks {
 		if used && !w.q.Clock[c] {
 			w.noticed(DoubtClock, e.path())
+			w.timed = true
 		}
 	}
 	w.unsure = w.unsure || x.unsure
