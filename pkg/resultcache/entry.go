@@ -1,0 +1,280 @@
+package resultcache
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/wire"
+)
+
+// Entry is the result of a compile. It does not change once it is kept.
+type Entry struct {
+	Key
+	Origin
+	Exit           uint8
+	Stdout, Stderr []byte
+	Files          []File // what it wrote, by ascending Index; each Index once
+}
+
+// Origin tells where a result comes from. Nothing but what people are told depends on it.
+type Origin struct {
+	Made     time.Time     // when it was compiled
+	Host     string        // that compiled it, as the manager named it
+	Builder  string        // the build host that asked for it
+	Source   string        // as the command named it
+	Compiler string        // usual name, say "gcc 12.2.0"
+	CPU      time.Duration // CPU time of the compile, in whole microseconds up to an hour
+	Wall     time.Duration // its wall time, likewise
+}
+
+// File is one output of a compile.
+type File struct {
+	Index uint8 // in the outputs of the command
+	Data  []byte
+}
+
+// Errors of stores and of Decode. Others are trouble with the store.
+var (
+	// ErrMiss says that a store has no such entry.
+	ErrMiss = errors.New("no such result")
+	// ErrDamaged is wrapped by what Decode says of an entry that is not what was kept, or not for this Key.
+	ErrDamaged = errors.New("a damaged result")
+	// ErrTooBig is wrapped by what Put says of an entry that would take too much of the store.
+	ErrTooBig = errors.New("a result too big for the store")
+	// ErrVersion says that an entry is of another version of this format.
+	ErrVersion = errors.New("a result in the format of another version")
+)
+
+// Layout of an entry:
+//
+//	0         8         40         72        76
+//	| magic   | key     | sum      | head    | head ... | outputs, packed or not |
+//
+// sum is the SHA-256 of magic, key and everything behind itself, and head the length of the head. The outputs
+// are those of stdout, stderr and the files, one after another.
+const (
+	magic   = "rdistcc\x01" // ends with the version of the format
+	keyAt   = len(magic)
+	sumAt   = keyAt + sha256.Size
+	headAt  = sumAt + sha256.Size
+	headLen = 4
+	// HeaderLen is how many bytes of an entry are enough to know for which Key it is, and whether it is one.
+	HeaderLen = headAt + headLen
+)
+
+// Bounds of what Decode accepts.
+const (
+	maxHead  = 64 << 10
+	maxFiles = 64
+	// MaxLen bounds an entry as it is kept, and its outputs.
+	MaxLen = 1 << 30
+	// packFrom is how long outputs have to be, in bytes, to be packed: shorter ones gain nothing.
+	packFrom = 256
+)
+
+// Len returns the length of e's outputs, in bytes.
+func (e *Entry) Len() int {
+	n := len(e.Stdout) + len(e.Stderr)
+	for i := range e.Files {
+		n += len(e.Files[i].Data)
+	}
+	return n
+}
+
+// Append appends e as it is kept to dst.
+func (e *Entry) Append(dst []byte) ([]byte, error) {
+	n := e.Len()
+	if n > MaxLen || len(e.Files) > maxFiles {
+		return dst, fmt.Errorf("result of %d bytes in %d files: too big to keep", n, len(e.Files))
+	}
+	raw := make([]byte, 0, n)
+	raw = append(append(raw, e.Stdout...), e.Stderr...)
+	for i := range e.Files {
+		raw = append(raw, e.Files[i].Data...)
+	}
+	outputs, packed := raw, false
+	if n >= packFrom {
+		p, err := compress.Pack(make([]byte, 0, n/2), raw)
+		if err != nil {
+			return dst, fmt.Errorf("pack a result: %w", err)
+		}
+		if len(p) < n {
+			outputs, packed = p, true
+		}
+	}
+	at := len(dst)
+	dst = append(append(dst, magic...), e.Key[:]...)
+	dst = append(dst, make([]byte, sha256.Size+headLen)...)
+	dst = e.appendHead(dst, packed)
+	head := len(dst) - at - HeaderLen
+	if head > maxHead {
+		return dst[:at], fmt.Errorf("result whose description has %d bytes: too big to keep", head)
+	}
+	binary.LittleEndian.PutUint32(dst[at+headAt:], uint32(head))
+	dst = append(dst, outputs...)
+	sum := sumOf(dst[at:])
+	copy(dst[at+sumAt:], sum[:])
+	return dst, nil
+}
+
+// sumOf returns the sum of an entry.
+func sumOf(b []byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	h.Write(b[:sumAt])
+	h.Write(b[headAt:])
+	h.Sum(sum[:0])
+	return sum
+}
+
+func (e *Entry) appendHead(b []byte, packed bool) []byte {
+	b = wire.AppendUint64(b, uint64(e.Made.UnixNano()))
+	for _, s := range [...]string{e.Host, e.Builder, e.Source, e.Compiler} {
+		b = wire.AppendString(b, s)
+	}
+	b = wire.AppendUint32(b, microseconds(e.CPU))
+	b = wire.AppendUint32(b, microseconds(e.Wall))
+	b = append(b, e.Exit)
+	b = wire.AppendBool(b, packed)
+	b = wire.AppendUint32(b, uint32(len(e.Stdout)))
+	b = wire.AppendUint32(b, uint32(len(e.Stderr)))
+	b = wire.AppendUint32(b, uint32(len(e.Files)))
+	for i := range e.Files {
+		b = append(b, e.Files[i].Index)
+		b = wire.AppendUint32(b, uint32(len(e.Files[i].Data)))
+	}
+	return b
+}
+
+func microseconds(d time.Duration) uint32 {
+	return uint32(min(max(d, 0), time.Hour).Microseconds())
+}
+
+// Decode reads an entry that a store has returned for key. room returns memory for n bytes of outputs, which
+// is what Entry's slices refer to; it may refuse. Decode keeps no part of b.
+//
+// Its errors wrap ErrDamaged or ErrVersion, or are room's.
+func Decode(b []byte, key Key, room func(n int) ([]byte, error)) (*Entry, error) {
+	head, outputs, err := open(b, key)
+	if err != nil {
+		return nil, err
+	}
+	e, lens, packed, err := parseHead(head)
+	if err != nil {
+		return nil, err
+	}
+	e.Key = key
+	n := 0
+	for _, l := range lens {
+		if n += int(l); l > MaxLen || n > MaxLen {
+			return nil, fmt.Errorf("%w: too long", ErrDamaged)
+		}
+	}
+	if packed {
+		if is, err := compress.Len(outputs); err != nil || is != uint64(n) {
+			return nil, fmt.Errorf("%w: its outputs are not as long as it says", ErrDamaged)
+		}
+	} else if len(outputs) != n {
+		return nil, fmt.Errorf("%w: its outputs are not as long as it says", ErrDamaged)
+	}
+	mem, err := room(n)
+	if err != nil {
+		return nil, err
+	}
+	mem = mem[:n:n]
+	if packed {
+		got, err := compress.Unpack(mem[:0:n], outputs, uint64(n))
+		if err != nil || len(got) != n {
+			return nil, fmt.Errorf("%w: its outputs cannot be unpacked", ErrDamaged)
+		}
+	} else {
+		copy(mem, outputs)
+	}
+	take := func(l uint32) (part []byte) {
+		part, mem = mem[:l:l], mem[l:]
+		return part
+	}
+	e.Stdout, e.Stderr = take(lens[0]), take(lens[1])
+	for i := range e.Files {
+		e.Files[i].Data = take(lens[2+i])
+	}
+	return e, nil
+}
+
+// Describe reads what an entry tells of itself, without its outputs, after it has verified all of it. The
+// length of Files and of their Data is not known then.
+func Describe(b []byte) (*Entry, error) {
+	if len(b) < HeaderLen {
+		return nil, fmt.Errorf("%w: cut short", ErrDamaged)
+	}
+	key := Key(b[keyAt:sumAt])
+	head, _, err := open(b, key)
+	if err != nil {
+		return nil, err
+	}
+	e, _, _, err := parseHead(head)
+	if err != nil {
+		return nil, err
+	}
+	e.Key = key
+	return e, nil
+}
+
+// open verifies an entry and returns its parts.
+func open(b []byte, key Key) (head, outputs []byte, err error) {
+	switch {
+	case len(b) < HeaderLen || len(b) > MaxLen+maxHead:
+		return nil, nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(b))
+	case string(b[:keyAt-1]) != magic[:keyAt-1]:
+		return nil, nil, fmt.Errorf("%w: something else is in its place", ErrDamaged)
+	case b[keyAt-1] != magic[keyAt-1]:
+		return nil, nil, ErrVersion
+	case Key(b[keyAt:sumAt]) != key:
+		return nil, nil, fmt.Errorf("%w: it is the result of another compile", ErrDamaged)
+	case sumOf(b) != [sha256.Size]byte(b[sumAt:headAt]):
+		return nil, nil, fmt.Errorf("%w: its sum differs", ErrDamaged)
+	}
+	r := wire.Reader[[]byte]{Rest: b[headAt:]}
+	n := r.Uint32()
+	if n > maxHead || int(n) > len(r.Rest) {
+		return nil, nil, fmt.Errorf("%w: its description is cut short", ErrDamaged)
+	}
+	return r.Rest[:n], r.Rest[n:], nil
+}
+
+// parseHead reads a head, and the lengths of stdout, stderr and the files.
+func parseHead(b []byte) (e *Entry, lens []uint32, packed bool, err error) {
+	r := wire.Reader[[]byte]{Rest: b}
+	e = &Entry{}
+	e.Made = time.Unix(0, int64(r.Uint64()))
+	for _, s := range [...]*string{&e.Host, &e.Builder, &e.Source, &e.Compiler} {
+		*s = r.Text()
+	}
+	e.CPU = time.Duration(r.Uint32()) * time.Microsecond
+	e.Wall = time.Duration(r.Uint32()) * time.Microsecond
+	e.Exit = r.Uint8()
+	packed = r.Bool()
+	lens = append(lens, r.Uint32(), r.Uint32())
+	n := r.Count(1 + 4)
+	if n > maxFiles {
+		r.Fail("too many files")
+		n = 0
+	}
+	last := -1
+	for range n {
+		index := r.Uint8()
+		if int(index) <= last {
+			r.Fail("files out of order")
+		}
+		last = int(index)
+		e.Files = append(e.Files, File{Index: index})
+		lens = append(lens, r.Uint32())
+	}
+	if fault := r.End(); fault != "" {
+		return nil, nil, false, fmt.Errorf("%w: %s", ErrDamaged, fault)
+	}
+	return e, lens, packed, nil
+}

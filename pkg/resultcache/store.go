@@ -1,0 +1,29 @@
+package resultcache
+
+import "context"
+
+// Store keeps entries, each as a string of bytes (Entry.Append). Its methods may be called concurrently. It
+// need not keep what it is given, and it is not trusted: readers verify what it returns.
+type Store interface {
+	// Get appends the entry of key to buf, whose content it may overwrite beyond its length, and returns
+	// the extended slice. It returns ErrMiss if there is none; other errors are trouble with the store.
+	Get(ctx context.Context, key Key, buf []byte) ([]byte, error)
+	// Put keeps an entry. It does not keep the slice.
+	Put(ctx context.Context, key Key, entry []byte) error
+	// Drop removes the entry of key, if there is one, because it is damaged or wrong.
+	Drop(ctx context.Context, key Key) error
+	// Close ends the use of the store. Nothing may be under way.
+	Close() error
+}
+
+// Tiers in which a result can be, as reports and metrics name them.
+const (
+	TierManager = "manager" // on the build host's disk
+	TierFarm    = "farm"    // in the memory of the compile hosts
+	TierRedis   = "redis"
+	TierS3      = "s3"
+	TierREAPI   = "reapi" // Remote Execution API
+)
+
+// Tiers returns all of them, in the order in which they are asked.
+func Tiers() []string { return []string{TierManager, TierFarm, TierRedis, TierS3, TierREAPI} }
