@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
-	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/streams", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
+	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
 	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
 	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
@@ -46,7 +46,7 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason", "internal/unit"},
-	"pkg/connmgr":                   {"internal/driver/recipes", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
@@ -62,6 +62,9 @@ var edges = map[string][]string{
 	"pkg/connmgr/metrics":           {"internal/reason", "pkg/connmgr/report"},
 	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
+	"pkg/connmgr/results":           {"pkg/resultcache"},
+	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
+	"pkg/resultcache/disk":          {"pkg/resultcache"},
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
@@ -106,7 +109,7 @@ var edges = map[string][]string{
 	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for
 	"internal/identity/psk":        {},
 	"internal/inflight":            {},
-	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit"}, // looks through texts as the wrapper does
+	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit", "internal/wire"}, // looks through texts as the wrapper does
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
 	"internal/netlab":              {}, // a network with delay, which experiments need as tests do
@@ -128,6 +131,7 @@ var edges = map[string][]string{
 	"internal/store":               {}, // contents by their sums, whoever names them
 	"internal/telemetry":           {"pkg/iwarp"},
 	"internal/textfile":            {},
+	"internal/tiers":               {"internal/config", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk"},
 	"internal/toolchain":           {"internal/unit"},
 	"internal/unit":                {},
 	"internal/wire":                {},

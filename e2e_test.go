@@ -124,6 +124,8 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 	e.Setenv("HOME", e.WorkDir)
 	e.Setenv("LC_ALL", "C")
 	e.Setenv("RDISTCC_DIR", s.Dir)
+	e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
+	e.Setenv("RDISTCC_CACHE", "off") // equal commands compile each time
 	e.Setenv("RDISTCC_REPORT", filepath.Join(e.WorkDir, "report"))
 	e.Defer(func() {
 		// First: one that is asked to stop must not meet a signal at its very end.

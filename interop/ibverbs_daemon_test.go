@@ -47,7 +47,7 @@ func TestIbverbsDaemon(t *testing.T) {
 	job.until(t, 4*time.Minute, "listen", func() bool { return strings.Contains(job.Output(), "msg=listening") })
 
 	report := filepath.Join(dir, "report")
-	env := append(os.Environ(), "RDISTCC_HOSTS="+host+"/2", "RDISTCC_FALLBACK=0", "RDISTCC_DIR="+dir+"/state", "RDISTCC_REPORT="+report,
+	env := append(os.Environ(), "RDISTCC_HOSTS="+host+"/2", "RDISTCC_FALLBACK=0", "RDISTCC_CACHE=off", "RDISTCC_DIR="+dir+"/state", "RDISTCC_REPORT="+report,
 		"RDISTCC_CONFIG="+config(t, dir, key), "RDISTCC_IO_TIMEOUT=120", "PATH="+dir+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+dir)
 	var split atomic.Int32
 	run := func(args ...string) error {

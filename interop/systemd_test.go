@@ -118,7 +118,7 @@ func TestSystemd(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.env = append(os.Environ(), "RDISTCC_HOSTS="+host+"/2", "RDISTCC_FALLBACK=0", "RDISTCC_DIR="+dir+"/state", "RDISTCC_REPORT="+f.report,
+	f.env = append(os.Environ(), "RDISTCC_HOSTS="+host+"/2", "RDISTCC_FALLBACK=0", "RDISTCC_CACHE=off", "RDISTCC_DIR="+dir+"/state", "RDISTCC_REPORT="+f.report,
 		"RDISTCC_CONFIG="+dir+"/config.yaml", "RDISTCC_IO_TIMEOUT=120", "PATH="+dir+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+dir)
 	stop := func() {
 		cmd := exec.Command(filepath.Join(dir, "rdistcc"), "stop")

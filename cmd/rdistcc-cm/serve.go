@@ -20,6 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/telemetry"
+	"github.com/rdistcc/rdistcc/internal/tiers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -118,6 +119,9 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	o.Find = found.List
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
 	o.History = filepath.Join(historyDir(os.Getenv), "history")
+	if o.Results, err = tiers.Open(d.cfg, os.Getenv); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
 	o.Kept = report.KeptFile(path)
 	o.AnyUser = listener.Group

@@ -53,10 +53,21 @@ func (r *record) write(s *settings) {
 
 // where returns the report's line.
 func (r *record) where() string {
-	if r.remote {
-		return "remote:" + r.host
+	switch {
+	case !r.remote:
+		return "local:" + r.reason
+	case r.result.Cached != "":
+		return "cached:" + r.result.Cached
 	}
-	return "local:" + r.reason
+	return "remote:" + r.host
+}
+
+// tier returns the tier of the cache that the result is from, or "".
+func (r *record) tier() string {
+	if !r.remote {
+		return ""
+	}
+	return r.result.Cached
 }
 
 // twice reports whether a host compiled the source before it was compiled here.
@@ -78,13 +89,10 @@ func oneLine(s string) []byte {
 // appendJSON adds the record as one object on a line of its own. Times are
 // milliseconds, "start" counts from 1970.
 func (r *record) appendJSON(b []byte) []byte {
-	where := "local"
-	if r.remote {
-		where = "remote"
-	}
+	where, _, _ := strings.Cut(r.where(), ":")
 	for i, f := range [...]struct{ name, value string }{
 		{`{"id":`, itoa(syscall.Getpid()) + "-" + itoa(int(r.start.UnixMicro()))}, {`,"compiler":`, r.compiler}, {`,"source":`, r.source}, {`,"output":`, r.output},
-		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason}, {`,"form":`, r.form}, {`,"inputs":`, r.inputs},
+		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason}, {`,"form":`, r.form}, {`,"inputs":`, r.inputs}, {`,"cache":`, r.tier()},
 	} {
 		if i == 6 && r.remote {
 			f.value = ""

@@ -12,6 +12,7 @@ type traced struct {
 	ID, Compiler, Source, Output, Where, Host, Reason, Form, Inputs string
 
 	Files     int
+	Cache     string
 	SentFiles int   `json:"sent_files"`
 	BytesSent int64 `json:"bytes_sent"`
 	Exit      *int

@@ -28,6 +28,7 @@ type settings struct {
 	distcc string // DISTCC_DIR, where no variable gives the hosts
 	mode   ipc.Mode
 	inputs string // RDISTCC_INPUTS: "", inputsList or inputsText
+	cache  ipc.Cache
 	build  string // build ID, for fair shares among builds; "": the manager finds out
 	report string
 	trace  string
@@ -81,6 +82,8 @@ func readSettings(env []string) *settings {
 			s.build = value
 		case "RDISTCC_INPUTS":
 			s.readInputs(value)
+		case "RDISTCC_CACHE":
+			s.readCache(value)
 		case "RDISTCC_FALLBACK":
 			fallback = true
 			s.readFallback(name, value)
@@ -137,6 +140,20 @@ func (s *settings) readInputs(value string) {
 		s.inputs = value
 	default:
 		s.complaints = append(s.complaints, "RDISTCC_INPUTS="+value+" is taken as auto (auto, list and text exist)")
+	}
+}
+
+func (s *settings) readCache(value string) {
+	switch value {
+	case "", "on":
+	case "off":
+		s.cache = ipc.CacheOff
+	case "refresh":
+		s.cache = ipc.CacheRefresh
+	case "read":
+		s.cache = ipc.CacheRead
+	default:
+		s.complaints = append(s.complaints, "RDISTCC_CACHE="+value+" is taken as on (on, off, refresh and read exist)")
 	}
 }
 

@@ -177,7 +177,7 @@ func managerEnv(env []string, cwd string) []string {
 		switch name {
 		case safeguard, readyEnv, "PWD", "DISTCC_DIR": // its host list comes with each job
 			continue
-		case "HOME", "RDISTCC_CONFIG", "RDISTCC_DIR", "RDISTCC_CM_SOCKET", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME":
+		case "HOME", "RDISTCC_CONFIG", "RDISTCC_DIR", "RDISTCC_CM_SOCKET", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME":
 			if value != "" {
 				kv = name + "=" + absolute(value, cwd)
 			}

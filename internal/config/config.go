@@ -31,6 +31,7 @@ type Config struct {
 	Links       Links      `yaml:"links"`
 	Buffers     Buffers    `yaml:"buffers"`
 	Store       Store      `yaml:"store"`
+	Cache       Cache      `yaml:"cache"`
 	Manager     Manager    `yaml:"manager"`
 	Daemon      Daemon     `yaml:"daemon"`
 
@@ -153,6 +154,13 @@ type Store struct {
 	Keep   time.Duration `yaml:"keep"`   // how long a client's files outlive its last connection; 0 = not at all
 }
 
+// Cache configures the cache of results, which a manager asks before any host.
+type Cache struct {
+	Use  bool   `yaml:"use"`
+	Dir  string `yaml:"dir"`  // empty = results in rdistcc's directory in the user's cache directory
+	Size Size   `yaml:"size"` // of all results in it; 0 = none are kept there
+}
+
 // Manager holds rdistcc-cm's own settings.
 type Manager struct {
 	Socket   string        `yaml:"socket"`    // empty = cm.sock in the state directory
@@ -214,6 +222,7 @@ func Default() *Config {
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute},
+		Cache:   Cache{Use: true, Size: 5 * GiB},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

@@ -65,6 +65,8 @@ func (c *Config) Validate() error {
 		{"buffers.large", sized(c.Buffers.Large, 0, 1024*GiB)},
 		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
+		{"cache.dir", absoluteOrEmpty(c.Cache.Dir)},
+		{"cache.size", sized(c.Cache.Size, 0, 1<<20*GiB)},
 		{"buffers.eager", sized(c.Buffers.Eager, 0, MiB)},
 		{"store.memory", storeMemory(c.Store.Memory)},
 		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},

@@ -41,6 +41,7 @@ func (a *account) tell(s *report.Status) {
 		}
 	}
 	s.Inputs = a.book.Inputs()
+	s.Cache = a.book.Cache()
 	s.Recent = a.book.Recent()
 }
 

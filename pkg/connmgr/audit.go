@@ -48,6 +48,15 @@ func (m *Manager) audited(req *farm.Request, won *attempt.Attempt) bool {
 		m.auditing.Add(-1)
 		return false
 	}
+	a := &audit{m: m, t: won.Task, job: req.Job, first: won}
+	a.begin(a.run, won.Release)
+	return true
+}
+
+// begin runs an audit, which has to be counted already, in the background. It calls end when the audit has
+// ended.
+func (a *audit) begin(run func() string, end func()) {
+	m := a.m
 	m.clients.Go(func() {
 		ctx, cancel := context.WithCancel(m.ctx)
 		defer cancel()
@@ -58,15 +67,14 @@ func (m *Manager) audited(req *farm.Request, won *attempt.Attempt) bool {
 			case <-ctx.Done():
 			}
 		})
-		a := &audit{m: m, t: won.Task, job: req.Job, ctx: ctx, first: won}
-		m.auditDone(a.run())
+		a.ctx = ctx
+		m.auditDone(run())
 		for _, x := range a.tries {
 			x.Release()
 		}
-		won.Release()
+		end()
 		m.auditing.Add(-1)
 	})
-	return true
 }
 
 // run does the audit and returns its result.

@@ -29,12 +29,12 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	}
 	defer closeFD(fd)
 	c.Watch()
-	r, no := c.compile(c.knownTask(k), true)
+	r, no := c.compileKnown(k)
 	if no != nil && no.Reason == known.Changed {
 		// A file has changed since it was looked at. Try once more, with its current state.
 		if again, _ := c.know(native); again != nil {
 			k = again
-			r, no = c.compile(c.knownTask(k), true)
+			r, no = c.compileKnown(k)
 		}
 	}
 	switch {
@@ -43,6 +43,11 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	case no != nil:
 		return c.goLocal(no)
 	}
+	return c.sendKnown(k, r, fd)
+}
+
+// sendKnown answers a Lease with the result of a job whose inputs are known. fd is the sink that was leased.
+func (c *client) sendKnown(k *known.Job, r *ipc.Result, fd int) error {
 	how := ipc.InputsScan
 	if k.Set.Memo {
 		how = ipc.InputsMemo

@@ -30,16 +30,32 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if !ok {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
 	}
+	var k *known.Job
+	why := ""
+	if c.mayFind() {
+		if k, why = c.know(native); k != nil {
+			if done, err := c.onCached(k); done {
+				return err
+			}
+		}
+	}
+	if no := c.hopeless(); no != nil {
+		c.explain(no)
+		c.untried = true
+		return c.goLocal(no)
+	}
 	tree, err := c.m.farm.Trees(c.Context(), c.list.Sched, c.compiler.ID, c.Watch)
 	if err != nil {
 		return nil // the wrapper is gone
 	}
-	why := ""
-	if tree {
-		var k *known.Job
-		if k, why = c.know(native); k != nil {
-			return c.onKnown(k, native)
-		}
+	switch {
+	case !tree:
+		why = ""
+	case k == nil && why == "":
+		k, why = c.know(native)
+	}
+	if tree && k != nil {
+		return c.onKnown(k, native)
 	}
 	if why != "" {
 		c.record.Doubt = why
@@ -104,11 +120,7 @@ func (c *client) prepare() *ipc.GoLocal {
 	}
 	c.compiler = c.m.compilers.Of(found, c.lease.Compiler)
 	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
-	no := c.hopeless()
-	if no != nil {
-		c.explain(no)
-	}
-	return no
+	return nil
 }
 
 // mayAsk returns nil if the manager may run the job's compiler to ask it about itself, otherwise why not.

@@ -6,6 +6,7 @@
 //	ipc ipc/ipcserver socket     the local protocol, one wrapper's session, and the socket
 //	lists compilers known        which hosts a job may go to; what its compiler is; what it reads
 //	farm link holdings           which host a job goes to; one connection to a host; which contents a host has
+//	results                      results that are kept, and equal jobs under way
 //	slots attempt trust          the memory of a job; one attempt at it on one host; checks of results
 //	machine                      this build host
 //	underway report metrics      the commands under way, and what the manager reports about itself
@@ -18,7 +19,8 @@
 //	status keep                  what the manager knows, and how it is kept on disk
 //	slot turn record tell        a client's memory, its turn on this machine, its record, what its wrapper is told
 //	object task                  the job that attempts get
-//	audit race                   a job compiled twice for comparison; attempts in sequence and in parallel
+//	audit audit_hit race         a job compiled twice for comparison; attempts in sequence and in parallel
+//	cached                       what the cache has of a job, and what it keeps
 //	local reply known submit     the answers: compile locally; a result; a job whose inputs are known, or not
 //	lease                        what a command begins with
 //	drained control replace      other requests
@@ -49,6 +51,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/underway"
 )
@@ -64,6 +67,7 @@ type Manager struct {
 	farm    *farm.Farm
 	known   *known.Table
 	base    attempt.Base
+	results *results.Cache  // nil: there is none
 	ctx     context.Context // ends all that is under way
 	cancel  context.CancelCauseFunc
 

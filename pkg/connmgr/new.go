@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/underway"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -54,7 +55,10 @@ func New(o Options) (*Manager, error) {
 	m.turns.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.LargeUsed,
-		Files: m.known.Files, States: farm.States(), Doubts: known.Words(), Carriers: job.CarrierNames()})
+		Files: m.known.Files, States: farm.States(), Doubts: known.Words(), Carriers: job.CarrierNames(), Tiers: o.tiers(), CacheOutcomes: results.Outcomes()})
+	if len(o.Results) > 0 {
+		m.results = results.New(results.Options{Tiers: o.Results, Log: o.Log, Count: m.metrics.Cached})
+	}
 	m.compilers = compilers.New(m.ctx, o.Object)
 	m.base.Carriers = carriers
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
@@ -112,7 +116,11 @@ func (m *Manager) Close() error {
 	m.farm.Close()
 	m.saveHistory()
 	m.metrics.Unregister(m.o.Registry)
-	return m.memory.Close()
+	var err error
+	if m.results != nil {
+		err = m.results.Close()
+	}
+	return errors.Join(err, m.memory.Close())
 }
 
 // Apply puts l into force for new commands. Commands under way go on as they began.

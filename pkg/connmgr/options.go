@@ -19,6 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -64,6 +65,10 @@ type Options struct {
 	History   string // file that remembers what compiles took (none: it is forgotten when the manager ends)
 	Drains    string // file that remembers which hosts were drained by hand (none, as above)
 	Kept      string // file for a report.Kept, which is read when no manager runs (none)
+
+	// Results are the tiers of the cache of results, in the order in which they are asked (no cache). The manager
+	// owns their stores.
+	Results []results.Tier
 
 	// AnyUser makes the manager serve every user that can open the socket, not only its own and root.
 	AnyUser bool
@@ -167,6 +172,14 @@ func (o *Options) memory() slots.Options {
 	}
 	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{
 		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault, Message: message}}
+}
+
+// tiers returns the names of the tiers of the cache, or nil.
+func (o *Options) tiers() (names []string) {
+	for _, t := range o.Results {
+		names = append(names, t.Name)
+	}
+	return names
 }
 
 func setDefault[T int | int64 | time.Duration](v *T, d T) {

@@ -30,6 +30,9 @@ func (m *Manager) Status() report.Status {
 	hosts := m.farm.Snapshot(named)
 	s.Hosts, s.Drained, s.Waiting.Credit = hosts.Hosts, hosts.Drained, hosts.Waiting
 	m.account.tell(&s)
+	if m.results != nil {
+		s.Cache.Bytes = m.results.Sizes()
+	}
 	return s
 }
 

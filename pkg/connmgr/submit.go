@@ -46,7 +46,7 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 	if c.m.known.Learn(c.query, f, t.Body) {
 		if native, ok := c.compiler.Native(c.lease.Machine); ok {
 			if k, _ := c.know(native); k != nil {
-				r, no := c.compile(c.knownTask(k), true)
+				r, no := c.compileKnown(k)
 				if no == nil || no.Reason != known.Changed {
 					return r, no
 				}

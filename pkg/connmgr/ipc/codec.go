@@ -49,6 +49,7 @@ func (m *Lease) Append(b []byte) []byte {
 	b = wire.AppendString(b, m.Path)
 	b = wire.AppendString(b, m.Libraries)
 	b = wire.AppendString(b, m.Build)
+	b = append(b, uint8(m.Cache))
 	b = m.Command.append(b)
 	return end(b, at)
 }
@@ -103,8 +104,9 @@ func (m *Lease) Parse(p []byte) error {
 	m.Path = d.Text()
 	m.Libraries = d.Text()
 	m.Build = d.Text()
+	m.Cache = Cache(d.Uint8())
 	m.Command = d.command()
-	if m.Mode > ModeLocal || m.Fallback > FallbackForbidden {
+	if m.Mode > ModeLocal || m.Fallback > FallbackForbidden || m.Cache > CacheRead {
 		d.Fail("not a value of this field")
 	}
 	return d.end()
@@ -198,6 +200,7 @@ func (m *Result) Append(b []byte) []byte {
 	b = wire.AppendUint64(b, m.BytesIn)
 	b = wire.AppendUint32(b, m.SentFiles)
 	b = append(b, m.Attempts)
+	b = wire.AppendString(b, m.Cached)
 	b = wire.AppendBool(b, m.Moved)
 	return end(b, at)
 }
@@ -216,6 +219,7 @@ func (m *Result) Parse(p []byte) error {
 	m.BytesIn = d.Uint64()
 	m.SentFiles = d.Uint32()
 	m.Attempts = d.Uint8()
+	m.Cached = d.Text()
 	m.Moved = d.Bool()
 	return d.end()
 }

@@ -50,7 +50,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 5
+const Version = 6
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -116,6 +116,17 @@ const (
 	FallbackForbidden                 // then the manager is patient with hosts
 )
 
+// Cache is the value of RDISTCC_CACHE: what the cache of results may be used for.
+type Cache uint8
+
+// Values of Cache.
+const (
+	CacheOn      Cache = iota // results are looked up, and kept
+	CacheOff                  // neither
+	CacheRefresh              // they are kept, and none is looked up
+	CacheRead                 // they are looked up, and not kept
+)
+
 // Lease asks for a slot and a host for one compile.
 type Lease struct {
 	Version     uint8
@@ -141,6 +152,7 @@ type Lease struct {
 	// former, and all programs their libraries by the latter.
 	Path, Libraries string
 	Build           string // RDISTCC_BUILD, the build's name; empty: builds are told apart by process
+	Cache           Cache
 	// Command is what the manager needs to make the job by itself if it knows what the compile reads. It is
 	// nil if the manager must not do that.
 	Command *Command
@@ -263,6 +275,8 @@ type Result struct {
 	BytesOut, BytesIn                               uint64
 	SentFiles                                       uint32 // files whose contents were sent; the host had the rest
 	Attempts                                        uint8
+	// Cached is the tier of the cache that had the result, or empty. Host compiled it then some time ago.
+	Cached string
 	// Moved says that the result is in another sink than the leased one. Its descriptor (read) comes along;
 	// the wrapper owns and closes it.
 	Moved bool

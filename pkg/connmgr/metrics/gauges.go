@@ -20,6 +20,7 @@ var (
 	descRate        = prometheus.NewDesc("rdistcc_cm_link_bytes_per_second", "Measured rate of the link to a host, in bytes a second.", []string{"host"}, nil)
 	descSpeed       = prometheus.NewDesc("rdistcc_cm_host_speed", "Speed of one core of a host, learned from compiles, relative to the average.", []string{"host"}, nil)
 	descDrained     = prometheus.NewDesc("rdistcc_cm_drained", "Hosts drained with rdistcc drain.", nil, nil)
+	descCache       = prometheus.NewDesc("rdistcc_cm_cache_bytes", "Bytes of results in a tier of this machine, estimated between two counts.", []string{"tier"}, nil)
 	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands waiting for a credit or for a turn on the build host.", []string{"for"}, nil)
 )
 
@@ -31,6 +32,7 @@ func (x *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descSlots
 	ch <- descWaiting
 	ch <- descLarge
+	ch <- descCache
 	ch <- descViewAge
 	for _, d := range []*prometheus.Desc{descRunning, descPlaces, descDemand, descRTT, descRate, descSpeed, descDrained} {
 		ch <- d
@@ -71,6 +73,9 @@ func (x *Metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descHosts, states[report.StateUnused], report.StateUnused)
 	for _, state := range x.from.States {
 		gauge(descHosts, states[state], state)
+	}
+	for tier, n := range s.Cache.Bytes {
+		ch <- prometheus.MustNewConstMetric(descCache, prometheus.GaugeValue, float64(n), tier)
 	}
 	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.from.Large()))
 	ch <- prometheus.MustNewConstMetric(descDrained, prometheus.GaugeValue, float64(len(s.Drained)))

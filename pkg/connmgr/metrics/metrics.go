@@ -26,11 +26,14 @@ type Source struct {
 	Doubts []string     // the words for why the inputs of a compile are not known
 	// Carriers are the words for how sources travel.
 	Carriers []string
+	// Tiers are those of the cache of results, and CacheOutcomes the words for what comes of a look into one.
+	Tiers, CacheOutcomes []string
 }
 
 // Metrics are the time series.
 type Metrics struct {
 	*inputMetrics
+	*cacheMetrics
 	from        Source
 	hosts       hostLabels
 	jobs        *prometheus.CounterVec
@@ -55,7 +58,7 @@ type Metrics struct {
 // New returns the time series of one manager. They are not registered yet.
 func New(from Source) *Metrics {
 	x := &Metrics{
-		from: from, inputMetrics: newInputMetrics(&from),
+		from: from, inputMetrics: newInputMetrics(&from), cacheMetrics: newCacheMetrics(&from),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_jobs_total",
 			Help: "Commands by where they ran and why; retried ones are counted again where they ended."},
 			[]string{"place", "reason", "host", "result"}),
@@ -130,6 +133,9 @@ func New(from Source) *Metrics {
 			x.jobs.WithLabelValues("local", reason, "", result)
 		}
 	}
+	for _, result := range []string{resultOK, resultFailed} {
+		x.jobs.WithLabelValues(report.PlaceCached, "", "", result)
+	}
 	for _, phase := range []string{"preprocess", "credit", "write", "compile", "return", "total"} {
 		x.phases.WithLabelValues(phase)
 	}
@@ -138,7 +144,7 @@ func New(from Source) *Metrics {
 
 // all returns every collector.
 func (x *Metrics) all() []prometheus.Collector {
-	return append(x.collectors(), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts,
+	return append(append(x.inputMetrics.collectors(), x.cacheMetrics.collectors()...), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts,
 		x.twice, x.windows, x.carriers, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 }
 
@@ -241,6 +247,11 @@ func (x *Metrics) Done(r *report.JobRecord) {
 		if r.Twice {
 			x.twice.WithLabelValues(reason.Label(r.Reason)).Inc()
 		}
+		return
+	}
+	if r.Place() == report.PlaceCached {
+		x.jobs.WithLabelValues(report.PlaceCached, "", "", result).Inc()
+		x.SavedCPU(time.Duration(r.CPUUS) * time.Microsecond)
 		return
 	}
 	x.jobs.WithLabelValues("remote", "", x.hosts.of(r.Host), result).Inc()

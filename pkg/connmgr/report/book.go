@@ -26,8 +26,8 @@ type Book struct {
 }
 
 type jobKey struct {
-	local  bool
-	reason string // the label of the reason
+	place  string
+	reason string // the label of the reason, or the tier of the cache
 	host   string
 }
 
@@ -39,10 +39,13 @@ func (b *Book) Add(r *JobRecord) {
 	}
 	b.ring[b.n%maxRecent] = *r
 	b.n++
-	k := jobKey{local: r.Local}
-	if r.Local {
+	k := jobKey{place: r.Place()}
+	switch k.place {
+	case PlaceLocal:
 		k.reason = reason.Label(r.Reason)
-	} else {
+	case PlaceCached:
+		k.reason = r.Cached
+	default:
 		k.host = r.Host
 	}
 	if b.counts == nil {
@@ -50,10 +53,7 @@ func (b *Book) Add(r *JobRecord) {
 	}
 	c := b.counts[k]
 	if c == nil {
-		c = &JobCount{Place: "remote", Reason: k.reason, Host: k.host}
-		if k.local {
-			c.Place = "local"
-		}
+		c = &JobCount{Place: k.place, Reason: k.reason, Host: k.host}
 		b.counts[k] = c
 	}
 	if r.Exit == 0 && r.Finished {

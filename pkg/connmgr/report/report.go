@@ -36,6 +36,7 @@ type Status struct {
 	NoHosts uint64         `json:"no_hosts"`          // local compiles because no host was configured
 	Jobs    []JobCount     `json:"jobs"`
 	Inputs  InputCounts    `json:"inputs"`
+	Cache   CacheCounts    `json:"cache"`
 	Running int            `json:"running"` // commands under way
 	// Underway are the commands under way, the oldest first.
 	Underway []Underway    `json:"underway"`
@@ -217,8 +218,8 @@ func (s *HostStatus) Usable() bool {
 
 // JobCount counts commands by where they ran and why.
 type JobCount struct {
-	Place  string `json:"place"` // remote or local
-	Reason string `json:"reason,omitempty"`
+	Place  string `json:"place"`            // remote, cached or local
+	Reason string `json:"reason,omitempty"` // if local; if cached, the tier
 	Host   string `json:"host,omitempty"`
 	OK     uint64 `json:"ok"`
 	Failed uint64 `json:"failed"`
@@ -307,6 +308,13 @@ type JobRecord struct {
 	Files     uint32 `json:"files,omitempty"`
 	SentFiles uint32 `json:"sent_files,omitempty"`
 
+	// Cached is the tier of the cache that the result is from, or empty. Host compiled it then, at the time Made
+	// for the build host For, and CPUUS and CompileUS are what that took.
+	Cached string    `json:"cached,omitempty"`
+	Asked  bool      `json:"asked,omitempty"` // the cache was asked
+	Made   time.Time `json:"made,omitzero"`
+	For    string    `json:"for,omitempty"`
+
 	// How its host was chosen. Build is the number of its build. Predicted is the CPU time that the compile was
 	// expected to take on a host of speed 1, or 0 without a prediction. Considered are the hosts of the last
 	// choice, and Rule says in a line for the user what decided it. Hedged is the second host of a late job.
@@ -316,6 +324,24 @@ type JobRecord struct {
 	Rule       string        `json:"rule,omitempty"`
 	Hedged     string        `json:"hedged,omitempty"`
 	Expected   time.Duration `json:"expected_ns,omitempty"` // Predicted for the speed of the host that compiled it
+}
+
+// Where a command can have ended.
+const (
+	PlaceRemote = "remote" // on a host
+	PlaceCached = "cached" // in the cache of results
+	PlaceLocal  = "local"
+)
+
+// Place returns where the command has ended.
+func (r *JobRecord) Place() string {
+	switch {
+	case r.Local:
+		return PlaceLocal
+	case r.Cached != "":
+		return PlaceCached
+	}
+	return PlaceRemote
 }
 
 // Considered is one host in the choice for a job: how long until the job was expected to be done there, or why

@@ -34,6 +34,8 @@ type Stats struct {
 	BytesOut uint64 `json:"bytes_out"` // of sources, before compression
 	BytesIn  uint64 `json:"bytes_in"`
 
+	Cache CacheCounts `json:"cache"`
+
 	Phases     []Quantiles `json:"phases"` // of remote compiles
 	Prediction Prediction  `json:"prediction"`
 }
@@ -84,6 +86,7 @@ type sums struct {
 	unknown, near, twice                 uint64
 	audits                               map[string]uint64
 	inputs                               InputCounts
+	cache                                CacheCounts
 }
 
 // AddAudit counts an audit by its outcome, one of AuditWords.
@@ -123,7 +126,8 @@ func (s *sums) add(r *JobRecord) {
 		s.repeated++
 	}
 	s.inputs.add(r)
-	if r.Local {
+	s.cache.add(r)
+	if r.Place() != PlaceRemote {
 		return
 	}
 	s.out += r.BytesOut
@@ -147,7 +151,7 @@ func (s *sums) add(r *JobRecord) {
 
 // Ratio returns actual over predicted CPU time, or 0 without a prediction.
 func (r *JobRecord) Ratio() float64 {
-	if r.Local || r.Expected <= 0 || r.CPUUS == 0 {
+	if r.Place() != PlaceRemote || r.Expected <= 0 || r.CPUUS == 0 {
 		return 0
 	}
 	return float64(time.Duration(r.CPUUS)*time.Microsecond) / float64(r.Expected)
@@ -211,7 +215,7 @@ func (b *Book) Stats() Stats {
 	s := Stats{Jobs: append([]JobCount{}, b.Counts()...), Hosts: []HostStats{},
 		Retries: x.retries, Hedges: x.hedges, HedgesWon: x.won, Troubles: x.troubles, Gone: x.gone, Twice: x.repeated,
 		Again: b.again(), Remembered: int(min(b.n, maxRecent)),
-		BytesOut: x.out, BytesIn: x.in, Audits: maps.Clone(x.audits)}
+		BytesOut: x.out, BytesIn: x.in, Cache: b.Cache(), Audits: maps.Clone(x.audits)}
 	for i := range x.phases {
 		h := &x.phases[i]
 		s.Phases = append(s.Phases, Quantiles{Phase: phaseNames[i], Count: h.n,

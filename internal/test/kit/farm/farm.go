@@ -200,12 +200,13 @@ func (f *Farm) StartManagerAt(ctx context.Context, place Place, page string, arg
 }
 
 // Env returns the environment for commands that should use this farm: the caller's without any setting of
-// rdistcc or distcc, and with the farm's own directory and configuration.
+// rdistcc or distcc, and with the farm's own directory and configuration. Equal commands compile each time, unless Vars
+// sets RDISTCC_CACHE.
 func (f *Farm) Env() []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "RDISTCC_") || strings.HasPrefix(s, "DISTCC_")
 	})
-	env = append(env, "RDISTCC_DIR="+f.Dir, "XDG_STATE_HOME="+f.Dir, "RDISTCC_CONFIG="+filepath.Join(f.Dir, settingsFile))
+	env = append(env, "RDISTCC_DIR="+f.Dir, "XDG_STATE_HOME="+f.Dir, "XDG_CACHE_HOME="+f.Dir, "RDISTCC_CACHE=off", "RDISTCC_CONFIG="+filepath.Join(f.Dir, settingsFile))
 	return append(env, f.Vars...)
 }
 

@@ -204,7 +204,7 @@ func (f *farm) check() error {
 
 // env returns a bare environment, so that no user's settings are measured.
 func (b *bench) env(more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TMPDIR=" + b.scratch()}, more...)
+	return append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TMPDIR=" + b.scratch(), "RDISTCC_CACHE=off"}, more...)
 }
 
 // errNoRival means that distcc is not installed.

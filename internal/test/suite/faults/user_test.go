@@ -49,7 +49,7 @@ func TestOrdinaryUser(t *testing.T) {
 	run := func(args ...string) string {
 		cmd := exec.Command(filepath.Join(dir, "rdistcc"), args...)
 		cmd.Dir = home
-		cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "RDISTCC_DIR=" + home + "/state", "TMPDIR=" + home,
+		cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "RDISTCC_DIR=" + home + "/state", "TMPDIR=" + home, "RDISTCC_CACHE=off",
 			"RDISTCC_HOSTS=" + d.Addr, "RDISTCC_REPORT=" + home + "/report"}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		out, err := cmd.CombinedOutput()

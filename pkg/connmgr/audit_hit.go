@@ -1,0 +1,106 @@
+package connmgr
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+)
+
+// hit is a result of the cache that is audited: compiled again, and compared.
+type hit struct {
+	*audit
+	key    resultcache.Key
+	tier   string
+	origin resultcache.Origin
+	result job.Result
+	mem    []byte // its outputs
+}
+
+// auditHit audits a hit if it is sampled. e's outputs are copied.
+func (c *client) auditHit(k *known.Job, e *resultcache.Entry, tier string) {
+	m := c.m
+	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(c.list.Sched) == 0 {
+		return
+	}
+	if m.auditing.Add(1) > maxAudits {
+		m.auditing.Add(-1)
+		return
+	}
+	t := c.knownTask(k)
+	req := c.request(t.Total(), true)
+	req.Cost = t.Cost
+	h := &hit{audit: &audit{m: m, t: t, job: req}, key: e.Key, tier: tier, origin: e.Origin}
+	h.result, h.mem = outputsOf(e)
+	h.begin(h.run, func() {})
+}
+
+// outputsOf returns an entry as a host would have answered, with a copy of its outputs.
+func outputsOf(e *resultcache.Entry) (r job.Result, mem []byte) {
+	next := func(part []byte) (s job.Segment) {
+		s = job.Segment{Off: uint64(len(mem)), Len: uint64(len(part))}
+		mem = append(mem, part...)
+		return s
+	}
+	mem = make([]byte, 0, e.Len())
+	r.Status, r.Exit = job.StatusRan, e.Exit
+	r.Stdout, r.Stderr = next(e.Stdout), next(e.Stderr)
+	for i := range e.Files {
+		r.Files = append(r.Files, job.File{Index: e.Files[i].Index, Segment: next(e.Files[i].Data)})
+	}
+	return r, mem
+}
+
+// run does the audit and returns its result. A hit is wrong if two compiles agree on another result. Then it
+// is removed everywhere. Its entry names the host that made it, but whoever can write to a store can write
+// any name there. So that host is only blamed if it gives a wrong result again, or has served the hit itself.
+func (h *hit) run() string {
+	m, log := h.m, h.m.o.Log
+	other := func(addr string) bool { return addr != h.origin.Host }
+	anyHost := func(string) bool { return true }
+	one := h.compile(other)
+	if one == nil {
+		one = h.compile(anyHost)
+	}
+	if one == nil {
+		return report.AuditVoid
+	}
+	what := h.differs(one)
+	if what == "" {
+		return report.AuditSame
+	}
+	two := h.compile(func(addr string) bool { return addr != one.Host.Addr })
+	if two == nil {
+		two = h.compile(anyHost)
+	}
+	if two == nil {
+		return report.AuditVoid
+	}
+	m.results.Drop(h.key)
+	if one.Differs(two) != "" {
+		log.Warn("a kept result is removed, as the compile gives another one each time", "source", h.t.Name, "what", what)
+		return report.AuditUnsound
+	}
+	log.Error("a kept result is wrong, and removed", "source", h.t.Name, "what", what, "tier", h.tier, "made by", h.origin.Host,
+		"for", h.origin.Builder, "at", h.origin.Made, "hosts that agree", slices.Compact([]string{one.Host.Addr, two.Host.Addr}))
+	why := "its " + what + " of " + h.t.Name + ", which was kept, is not that of " + one.Host.Addr + " and " + two.Host.Addr
+	if h.tier == resultcache.TierFarm {
+		m.quarantine(h.origin.Host, why)
+		return report.AuditDiffers
+	}
+	again := h.compile(func(addr string) bool { return addr == h.origin.Host })
+	if again != nil && again.Differs(one) != "" {
+		m.quarantine(h.origin.Host, why)
+	}
+	return report.AuditDiffers
+}
+
+// differs returns what differs between the hit and the result of a, or "".
+func (h *hit) differs(a *attempt.Attempt) string {
+	return trust.Differ(a.Body, &h.result, h.mem, a.Out.Result, a.Sink.Bytes())
+}

@@ -1,0 +1,58 @@
+package report
+
+import (
+	"maps"
+	"time"
+)
+
+// CacheCounts counts what the cache of results has done since the manager started.
+type CacheCounts struct {
+	Asked uint64            `json:"asked"`           // commands for which the cache was asked
+	Hits  map[string]uint64 `json:"hits,omitempty"`  // those that it had, by tier
+	Bytes map[string]int64  `json:"bytes,omitempty"` // of results in tiers of this machine, estimated
+	// SavedCPUUS and SavedWallUS are what the compiles of the hits took when they were made, in microseconds.
+	SavedCPUUS  uint64 `json:"saved_cpu_us"`
+	SavedWallUS uint64 `json:"saved_wall_us"`
+}
+
+// add counts a command that has ended.
+func (c *CacheCounts) add(r *JobRecord) {
+	if r.Asked {
+		c.Asked++
+	}
+	if r.Place() != PlaceCached {
+		return
+	}
+	if c.Hits == nil {
+		c.Hits = make(map[string]uint64)
+	}
+	c.Hits[r.Cached]++
+	c.SavedCPUUS += uint64(r.CPUUS)
+	c.SavedWallUS += uint64(r.CompileUS)
+}
+
+// AllHits returns the number of hits in all tiers.
+func (c *CacheCounts) AllHits() (n uint64) {
+	for _, k := range c.Hits {
+		n += k
+	}
+	return n
+}
+
+// Rate returns the part of the commands for which the cache was asked that it had, from 0 to 1.
+func (c *CacheCounts) Rate() float64 {
+	if c.Asked == 0 {
+		return 0
+	}
+	return float64(c.AllHits()) / float64(c.Asked)
+}
+
+// SavedCPU returns the CPU time that hosts did not spend because of hits.
+func (c *CacheCounts) SavedCPU() time.Duration { return time.Duration(c.SavedCPUUS) * time.Microsecond }
+
+// Cache returns what the cache of results has done.
+func (b *Book) Cache() CacheCounts {
+	c := b.sums.cache
+	c.Hits = maps.Clone(c.Hits)
+	return c
+}

@@ -1,0 +1,201 @@
+// Package results is a manager's cache of results: it asks the stores of its tiers in turn, keeps what hosts
+// have compiled, and lets equal jobs that are under way at the same time share one compile.
+//
+//	tier       one store, and what is done when it gives trouble
+//	results    the tiers together
+//	flight     equal jobs at the same time
+//
+// The package knows neither hosts nor wrappers. All of it is safe for concurrent use.
+package results
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+)
+
+// Results of a look into a tier, and of an attempt to keep something there, as metrics name them.
+const (
+	Hit    = "hit"
+	Miss   = "miss"
+	Error  = "error"
+	Joined = "joined" // with an equal job that was under way
+)
+
+// Outcomes returns all of them.
+func Outcomes() []string { return []string{Hit, Miss, Error, Joined} }
+
+// Options are the options of New.
+type Options struct {
+	Tiers []Tier // in the order in which they are asked
+	Log   *slog.Logger
+	// Count is called with each event: a tier and one of Outcomes.
+	Count func(tier, outcome string)
+}
+
+// Cache is a manager's cache of results. Close ends it.
+type Cache struct {
+	tiers []*tier
+	log   *slog.Logger
+	count func(tier, outcome string)
+	flights
+
+	ctx     context.Context // ends what is being written
+	cancel  context.CancelFunc
+	writing sync.WaitGroup
+	pending *semaphore.Weighted // bytes that wait to be written
+	writers *semaphore.Weighted
+}
+
+// What waits to be written, in bytes, and how many writes there are at a time. What exceeds it is not kept.
+const (
+	maxPending = 64 << 20
+	maxWriters = 4
+)
+
+// New returns a Cache, which owns the stores of its tiers.
+func New(o Options) *Cache {
+	c := &Cache{log: o.Log, count: o.Count, pending: semaphore.NewWeighted(maxPending), writers: semaphore.NewWeighted(maxWriters)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	for _, t := range o.Tiers {
+		c.tiers = append(c.tiers, newTier(t))
+	}
+	return c
+}
+
+// closeTime is how long Close waits for what is being written.
+const closeTime = 2 * time.Second
+
+// Close waits a moment for what is being written, and closes the stores.
+func (c *Cache) Close() error {
+	stop := time.AfterFunc(closeTime, c.cancel)
+	c.writing.Wait()
+	stop.Stop()
+	c.cancel()
+	var err error
+	for _, t := range c.tiers {
+		err = errors.Join(err, t.Store.Close())
+	}
+	return err
+}
+
+// Find looks for a result in all tiers. It decodes it into the memory that room returns
+// (resultcache.Decode), and returns it with its tier, or nil. A tier in front of that one gets a copy.
+func (c *Cache) Find(ctx context.Context, key resultcache.Key, room func(n int) ([]byte, error)) (*resultcache.Entry, string) {
+	buf := buffers.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= maxBuffer {
+			buffers.Put(buf)
+		}
+	}()
+	for i, t := range c.tiers {
+		if !t.Read || t.paused(time.Now()) {
+			continue
+		}
+		b, e, err := t.find(ctx, key, (*buf)[:0], room)
+		*buf = b
+		switch {
+		case err == nil:
+			c.count(t.Name, Hit)
+			t.fine()
+			for _, before := range c.tiers[:i] {
+				c.put(before, key, append([]byte(nil), b...))
+			}
+			return e, t.Name
+		case errors.Is(err, resultcache.ErrMiss), errors.Is(err, resultcache.ErrVersion):
+			c.count(t.Name, Miss)
+			t.fine()
+		case ctx.Err() != nil:
+			return nil, ""
+		case errors.Is(err, errRoom):
+			c.log.Debug("a result has no room", "key", key, "err", err)
+		case errors.Is(err, resultcache.ErrDamaged):
+			c.count(t.Name, Error)
+			c.log.Warn("a kept result is damaged, and removed", "tier", t.Name, "key", key, "err", err)
+			c.drop(t, key)
+		default:
+			c.count(t.Name, Error)
+			c.trouble(t, "results are not read", err)
+		}
+	}
+	return nil, ""
+}
+
+// buffers are for entries as they are kept.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxBuffer is the longest buffer that is used again, in bytes.
+const maxBuffer = 1 << 20
+
+// Sizes returns how many bytes of results those tiers have that can say so, by tier.
+func (c *Cache) Sizes() map[string]int64 {
+	sizes := make(map[string]int64)
+	for _, t := range c.tiers {
+		if s, ok := t.Store.(interface{ Size() int64 }); ok {
+			sizes[t.Name] = s.Size()
+		}
+	}
+	return sizes
+}
+
+// Keep keeps an entry in all tiers, in the background.
+func (c *Cache) Keep(key resultcache.Key, entry []byte) {
+	for _, t := range c.tiers {
+		c.put(t, key, entry)
+	}
+}
+
+// put keeps an entry in a tier, in the background. It does not change the slice.
+func (c *Cache) put(t *tier, key resultcache.Key, entry []byte) {
+	n := int64(len(entry))
+	if !t.Write || t.paused(time.Now()) || c.ctx.Err() != nil || !c.pending.TryAcquire(n) {
+		return
+	}
+	c.writing.Go(func() {
+		defer c.pending.Release(n)
+		if c.writers.Acquire(c.ctx, 1) != nil {
+			return
+		}
+		defer c.writers.Release(1)
+		switch err := t.put(c.ctx, key, entry); {
+		case err == nil:
+			t.fine()
+		case errors.Is(err, resultcache.ErrTooBig), c.ctx.Err() != nil:
+			c.log.Debug("a result is not kept", "tier", t.Name, "key", key, "err", err)
+		default:
+			c.count(t.Name, Error)
+			c.trouble(t, "results are not kept", err)
+		}
+	})
+}
+
+// Drop removes a result from all tiers, because it is wrong.
+func (c *Cache) Drop(key resultcache.Key) {
+	for _, t := range c.tiers {
+		c.drop(t, key)
+	}
+}
+
+func (c *Cache) drop(t *tier, key resultcache.Key) {
+	if !t.Write {
+		return
+	}
+	c.writing.Go(func() {
+		if err := t.drop(c.ctx, key); err != nil && c.ctx.Err() == nil {
+			c.trouble(t, "a wrong result is not removed", err)
+		}
+	})
+}
+
+// trouble records an error of a tier, and logs it if it is news.
+func (c *Cache) trouble(t *tier, what string, err error) {
+	if pause, news := t.failed(time.Now()); news {
+		c.log.Warn(what+", and the tier is left alone for a while", "tier", t.Name, "err", err, "for", pause)
+	}
+}

@@ -1,0 +1,108 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+)
+
+// Tier is a store of results and how it is used.
+type Tier struct {
+	Name    string // one of resultcache.Tiers
+	Store   resultcache.Store
+	Read    bool
+	Write   bool
+	Timeout time.Duration // for each Get; Put and Drop have several times as long. 0: none
+}
+
+// tier is a Tier that is in use.
+type tier struct {
+	Tier
+
+	mu     sync.Mutex
+	errors int       // in a row
+	until  time.Time // it is left alone until then
+}
+
+func newTier(t Tier) *tier { return &tier{Tier: t} }
+
+// errRoom wraps errors of the memory for a result.
+var errRoom = errors.New("no memory for a result")
+
+// find gets and decodes an entry. The slice that it returns is buf, or longer.
+func (t *tier) find(ctx context.Context, key resultcache.Key, buf []byte, room func(n int) ([]byte, error)) ([]byte, *resultcache.Entry, error) {
+	ctx, cancel := t.within(ctx, 1)
+	defer cancel()
+	b, err := t.Store.Get(ctx, key, buf)
+	if err != nil {
+		return b, nil, err
+	}
+	e, err := resultcache.Decode(b, key, func(n int) ([]byte, error) {
+		mem, err := room(n)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errRoom, err)
+		}
+		return mem, nil
+	})
+	return b, e, err
+}
+
+// writePatience is how many times longer than a look something that no build waits for may take.
+const writePatience = 20
+
+func (t *tier) put(ctx context.Context, key resultcache.Key, entry []byte) error {
+	ctx, cancel := t.within(ctx, writePatience)
+	defer cancel()
+	return t.Store.Put(ctx, key, entry)
+}
+
+func (t *tier) drop(ctx context.Context, key resultcache.Key) error {
+	ctx, cancel := t.within(ctx, writePatience)
+	defer cancel()
+	return t.Store.Drop(ctx, key)
+}
+
+func (t *tier) within(ctx context.Context, times time.Duration) (context.Context, context.CancelFunc) {
+	if t.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, times*t.Timeout)
+}
+
+// A tier that gives trouble is left alone after patience errors in a row, first for firstPause, and each time
+// for twice as long up to lastPause. So a store that is down costs a build a few time-outs and nothing else.
+const (
+	patience   = 3
+	firstPause = time.Second
+	lastPause  = 2 * time.Minute
+)
+
+// paused reports whether the tier is left alone at the moment.
+func (t *tier) paused(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return now.Before(t.until)
+}
+
+// fine notes that the tier works.
+func (t *tier) fine() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.errors = 0
+}
+
+// failed notes an error. It returns for how long the tier is left alone if it is so from now on.
+func (t *tier) failed(now time.Time) (pause time.Duration, from bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.errors++; t.errors < patience || now.Before(t.until) {
+		return 0, false
+	}
+	pause = min(firstPause<<min(t.errors-patience, 10), lastPause)
+	t.until = now.Add(pause)
+	return pause, true
+}
