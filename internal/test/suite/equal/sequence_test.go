@@ -296,7 +296,26 @@ func (s sequence) wanted(i int) bool {
 }
 
 // TestSequences: earlier compiles, and changes of files since, do not show in the result of a compile.
-func TestSequences(t *testing.T) {
+func TestSequences(t *testing.T) { sequences(t) }
+
+// TestSequencesCached does the same with the cache of results, each command twice: what is kept is never used for
+// another state of the files.
+func TestSequencesCached(t *testing.T) {
+	if testing.Short() || *cache {
+		t.Skip("all sequences once more")
+	}
+	*cache = true
+	defer func() { *cache = false }()
+	total := sequences(t)
+	if asText() {
+		return
+	}
+	if hits := total.jobs["cached"]; hits == 0 {
+		t.Error("nothing came from the cache")
+	}
+}
+
+func sequences(t *testing.T) *tally {
 	g := stand(t)
 	all := readSequences(t)
 	var total tally
@@ -346,6 +365,7 @@ func TestSequences(t *testing.T) {
 		}
 	})
 	t.Logf("%d sequences; %v", len(all), &total)
+	return &total
 }
 
 // tally counts what ran where.

@@ -31,6 +31,7 @@ var (
 	keepDir    = flag.String("keep", "", "copy what differs to this directory")
 	textual    = flag.Bool("text", false, "daemons without private trees: places and debug information are not looked at")
 	inputs     = flag.String("inputs", "", "RDISTCC_INPUTS of the commands: auto, list or text; \"\": not set")
+	cache      = flag.Bool("cache", false, "with the cache of results, and each command of a sequence twice")
 	security   farm.Security
 	daemonUser = flag.String("daemon-user", "", "`USER` that the daemons become, where root runs the tests")
 )
@@ -374,6 +375,9 @@ func (p *place) execute(ctx context.Context, line string, c command, wrapped boo
 		"CC="+strings.TrimSpace(w+" "+c.cc), "CXX="+strings.TrimSpace(w+" "+c.cxx), "PCC="+c.cc, "PCXX="+c.cxx)
 	if *inputs != "" {
 		cmd.Env = append(cmd.Env, "RDISTCC_INPUTS="+*inputs)
+	}
+	if *cache {
+		cmd.Env = append(cmd.Env, "RDISTCC_CACHE=on")
 	}
 	cmd.Env = slices.DeleteFunc(append(cmd.Env, vars...), func(s string) bool { return strings.HasPrefix(s, "MAKEFLAGS=") })
 	var out, errs bytes.Buffer

@@ -76,16 +76,21 @@ func (s sequence) each(ctx context.Context, p *place, v variant, tell func(step,
 				return fmt.Errorf("line %d: %w", st.line, err)
 			}
 		}
-		look := p.here
-		if st.race != nil {
+		look, times := p.here, 1
+		switch {
+		case st.race != nil:
 			look = p.race
+		case *cache:
+			times = 2
 		}
-		w, err := look(ctx, st, v)
-		if err != nil {
-			return fmt.Errorf("line %d: %w", st.line, err)
-		}
-		if !tell(st, w) {
-			break
+		for range times {
+			w, err := look(ctx, st, v)
+			if err != nil {
+				return fmt.Errorf("line %d: %w", st.line, err)
+			}
+			if !tell(st, w) {
+				return nil
+			}
 		}
 	}
 	return nil
@@ -177,7 +182,7 @@ func (st step) misplaced(w verdict) (wrong []string) {
 		case asText() || w.plain.status != 0 || st.at == "any":
 		case j.Twice:
 			wrong = append(wrong, "ran on a host and then here: "+j.Reason)
-		case j.Where != "remote":
+		case j.Where == "local":
 			wrong = append(wrong, "ran here: "+j.Reason)
 		case *inputs != "list" && j.Inputs != "" && len(st.how) > 0 && !slices.Contains(st.how, j.Inputs):
 			wrong = append(wrong, fmt.Sprintf("inputs by %s, want %s", j.Inputs, strings.Join(st.how, " or ")))
