@@ -17,6 +17,7 @@ commands:
   drain HOST    send no new jobs to a host; undrain HOST undoes that
   doctor [HOST] check this machine and the hosts, and tell what to fix
   logs HOST     the log of a host's daemon; with -f it is followed
+  cache         the cache of results: cache stats, clear, prune, verify
   config        the effective settings; config --origins: where each comes from
   reload        make the connection manager read its settings again
   stop          stop the connection manager
@@ -33,12 +34,12 @@ commands:
 
 environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
   RDISTCC_FALLBACK=0, RDISTCC_MODE=auto|remote|local, RDISTCC_REPORT=FILE,
-  RDISTCC_TRACE=FILE, RDISTCC_DIR, RDISTCC_CONFIG
+  RDISTCC_CACHE=on|off|read|refresh, RDISTCC_TRACE=FILE, RDISTCC_DIR, RDISTCC_CONFIG
 `
 
 // subcommands lists the first words that are not taken for a compiler's name. A compiler
 // with such a name can still be run by its path.
-var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "config", "reload", "stop",
+var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "cache", "config", "reload", "stop",
 	"install-links", "certs", "completion", "help", "--show-hosts", "-j"}
 
 func isControl(word string) bool {

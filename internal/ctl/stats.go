@@ -80,6 +80,9 @@ func statsBody(s *report.Stats) []byte {
 		figure.Count(int(s.Retries), "retry"), figure.Count(int(s.Hedges), "second host"), s.HedgesWon, figure.Count(int(s.Troubles), "compile"), figure.Count(int(s.Gone), "command"))
 	fmt.Fprintf(&b, "%s ran on a host and then here again%s\n", figure.Count(int(s.Twice), "compile"), twiceReasons(s.Again))
 	fmt.Fprintf(&b, "%s of sources sent, %s of results received\n", figure.Bytes(s.BytesOut), figure.Bytes(s.BytesIn))
+	if s.Cache.Asked > 0 {
+		b.Write(cacheLine(&s.Cache))
+	}
 	if len(s.Audits) > 0 {
 		var parts []string
 		for _, result := range slices.Sorted(maps.Keys(s.Audits)) {

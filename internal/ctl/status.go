@@ -116,6 +116,10 @@ func statusBody(s *report.Status, now time.Time) []byte {
 		b.WriteString("\n")
 		b.Write(jobLines(s.Jobs))
 	}
+	if s.Cache.Asked > 0 {
+		b.WriteString("\n")
+		b.Write(cacheLine(&s.Cache))
+	}
 	b.Write(inputLines(&s.Inputs))
 	if len(s.Hosts) > 0 && s.NoHosts > 0 {
 		fmt.Fprintf(&b, "\n%s found no hosts configured\n", figure.Count(int(s.NoHosts), "job"))

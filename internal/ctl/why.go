@@ -103,8 +103,11 @@ func commandLines(jobs []report.JobRecord, now time.Time) []byte {
 		for i := range jobs {
 			r := &jobs[i]
 			where := r.Host
-			if r.Local {
+			switch r.Place() {
+			case report.PlaceLocal:
 				where = "here"
+			case report.PlaceCached:
+				where = "cache (" + r.Cached + ")"
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", figure.Age(now.Sub(r.Began)), cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler)), where, cmp.Or(r.Reason, "-"), r.Exit, figure.Micros(uint64(r.TotalUS)))
 		}
@@ -124,11 +127,14 @@ func whyText(w *report.Why, now time.Time) []byte {
 }
 
 func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
-	place := "on " + r.Host
-	if r.Local {
-		place = "here"
+	place := "ran on " + r.Host
+	switch r.Place() {
+	case report.PlaceLocal:
+		place = "ran here"
+	case report.PlaceCached:
+		place = "came from the cache (" + r.Cached + ")"
 	}
-	fmt.Fprintf(b, "%s: ran %s, %s ago, exit status %d (job %d)\n", cmp.Or(r.Source, r.Output, r.Compiler), place, figure.Age(now.Sub(r.Began)), r.Exit, r.ID)
+	fmt.Fprintf(b, "%s: %s, %s ago, exit status %d (job %d)\n", cmp.Or(r.Source, r.Output, r.Compiler), place, figure.Age(now.Sub(r.Began)), r.Exit, r.ID)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "  %-11s "+format+"\n", append([]any{name}, args...)...)
 	}
@@ -137,6 +143,12 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 		if r.Detail != "" {
 			line("", "%s", r.Detail)
 		}
+	}
+	switch {
+	case r.Cached != "":
+		line("result", "%s has compiled it %s before, for %s", r.Host, figure.Age(r.Began.Sub(r.Made)), cmp.Or(r.For, "an unknown build host"))
+	case r.Missed != "":
+		line("cache", "%s", r.Missed)
 	}
 	if !r.Finished {
 		line("end", "the command was ended from outside")
@@ -166,9 +178,12 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	if r.Hedged != "" {
 		line("second host", "%s, as the first one was slow", r.Hedged)
 	}
+	if r.Cached != "" && r.CPUUS > 0 {
+		line("saved", "%s of a processor", figure.Digits(time.Duration(r.CPUUS)*time.Microsecond))
+	}
 	took := time.Duration(r.CPUUS) * time.Microsecond
 	switch {
-	case r.Local:
+	case r.Place() != report.PlaceRemote:
 	case r.Expected > 0 && took > 0:
 		line("predicted", "%s of a processor there; it took %s", figure.Digits(r.Expected), figure.Digits(took))
 	case took > 0:

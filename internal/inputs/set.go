@@ -34,6 +34,9 @@ type Set struct {
 	listID   unit.ContentID
 	listLen  int
 
+	changed []string // see Changed
+	changes int
+
 	sumOnce sync.Once
 	sum     [sha256.Size]byte
 }
@@ -60,6 +63,42 @@ func (s *Set) AppendAbridged(b []byte) ([]byte, int) {
 	l := s.list()
 	n := l.Abridge()
 	return l.Append(b), n
+}
+
+// Changed returns in what s differs from the Set that the same command had before: names of files with another
+// content, that have come, and that have gone; some of them, and how many there are. n is 0 if no other Set of
+// the command is known.
+func (s *Set) Changed() (names []string, n int) { return s.changed, s.changes }
+
+// mostChanged is how many names Changed returns at most.
+const mostChanged = 3
+
+// compare finds out in what s differs from old.
+func (s *Set) compare(old *Set) {
+	note := func(name string) {
+		if s.changes++; len(s.changed) < mostChanged {
+			s.changed = append(s.changed, name)
+		}
+	}
+	now, then := s.Files, old.Files
+	if now[0].ID != then[0].ID || now[0].Name != then[0].Name {
+		note(now[0].Name)
+	}
+	for now, then = now[1:], then[1:]; len(now)+len(then) > 0; {
+		switch {
+		case len(then) == 0 || len(now) > 0 && now[0].Name < then[0].Name:
+			note(now[0].Name)
+			now = now[1:]
+		case len(now) == 0 || then[0].Name < now[0].Name:
+			note(then[0].Name)
+			then = then[1:]
+		default:
+			if now[0] != then[0] && (now[0].ID != then[0].ID || now[0].Exec != then[0].Exec) {
+				note(now[0].Name)
+			}
+			now, then = now[1:], then[1:]
+		}
+	}
 }
 
 // Sum returns a sum over everything in the Set that a compile can see: names and contents of files, which of

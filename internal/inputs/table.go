@@ -206,7 +206,8 @@ func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *D
 	defer t.mu.Unlock()
 	defer func() { _ = t.settle() }() // the caller already has what it needs
 	t.begin()
-	if u := t.units[q.Key]; u != nil && t.holds(u) {
+	last := t.units[q.Key]
+	if u := last; u != nil && t.holds(u) {
 		if u.set == nil {
 			u.at = time.Now().UnixNano()
 		}
@@ -231,6 +232,9 @@ func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *D
 		return nil, nil, d
 	}
 	u.set = w.finish()
+	if last != nil && last.set != nil {
+		u.set.compare(last.set)
+	}
 	t.units[q.Key] = u
 	return u.set, nil, nil
 }

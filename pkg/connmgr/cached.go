@@ -46,6 +46,7 @@ func (c *client) onCached(k *known.Job) (done bool, err error) {
 	c.record.Asked = true
 	e, tier := c.m.results.Find(c.Context(), key, c.room)
 	if e == nil {
+		c.record.Missed = c.m.missed(k)
 		c.endLease()
 		return false, nil
 	}

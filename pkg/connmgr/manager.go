@@ -15,6 +15,7 @@
 //
 //	options live service         the settings; whether the socket is served
 //	told hungry past account     what builds were told, what earlier compiles took, the record of all commands
+//	nearest                      why the cache has no result of a command
 //	manager                      the parts of a Manager, and a client: its side of one wrapper
 //	status keep                  what the manager knows, and how it is kept on disk
 //	slot turn record tell        a client's memory, its turn on this machine, its record, what its wrapper is told
@@ -83,6 +84,7 @@ type Manager struct {
 	past      *past
 	account   account
 	told      told
+	nearest   nearest
 	ids       atomic.Uint64        // the last job's
 	auditing  atomic.Int32         // audits under way
 	now       atomic.Pointer[Live] // see live and Apply
