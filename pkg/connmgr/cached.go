@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,7 +28,7 @@ func (c *client) mayKeep() bool {
 // key returns the name of a job's result. ok is false if the result may depend on more than what the name is
 // made of.
 func (c *client) key(k *known.Job) (key resultcache.Key, ok bool) {
-	if c.m.results == nil || k.Set.Timed {
+	if c.m.results == nil || k.Set.Timed || readsClock(k.Body.Args) {
 		return key, false
 	}
 	return resultcache.KeyOf(c.compiler.ID, k.Body, k.Set.Sum()), true
@@ -120,17 +121,22 @@ func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
 
 // lead compiles the job that others may have joined, and keeps its result.
 func (c *client) lead(k *known.Job, flight *results.Flight, key resultcache.Key) (*ipc.Result, *ipc.GoLocal) {
+	began := time.Now()
 	r, no := c.compile(c.knownTask(k), true)
 	if no != nil || r.Exit != 0 || r.Signal != 0 {
 		flight.End(nil)
 		return r, no
 	}
-	sink := c.sink.Share()
+	ended, sink := time.Now(), c.sink.Share()
 	cpu := time.Duration(c.record.CPUUS) * time.Microsecond
 	e := &resultcache.Entry{Key: key, Exit: r.Exit, Origin: resultcache.Origin{Made: time.Now(), Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(), CPU: cpu, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {
-		entry, err := encode(e, r, sink)
+		var entry []byte
+		err := errTime
+		if !tellsTime(r, sink.Bytes(), began, ended) {
+			entry, err = encode(e, r, sink)
+		}
 		sink.Drop()
 		if err != nil {
 			c.m.o.Log.Debug("a result is not kept", "source", e.Source, "err", err)
@@ -142,6 +148,9 @@ func (c *client) lead(k *known.Job, flight *results.Flight, key resultcache.Key)
 	})
 	return r, nil
 }
+
+// errTime says why a result is not kept.
+var errTime = errors.New("it has the time of its compile in it")
 
 // encode puts the outputs of r, which are in sink, into e and returns it as it is kept.
 func encode(e *resultcache.Entry, r *ipc.Result, sink *slots.Hold) ([]byte, error) {

@@ -21,6 +21,7 @@
 //	slot turn record tell        a client's memory, its turn on this machine, its record, what its wrapper is told
 //	object task                  the job that attempts get
 //	audit audit_hit race         a job compiled twice for comparison; attempts in sequence and in parallel
+//	clock                        results that depend on when they were made
 //	cached                       what the cache has of a job, and what it keeps
 //	local reply known submit     the answers: compile locally; a result; a job whose inputs are known, or not
 //	lease                        what a command begins with

@@ -1,0 +1,49 @@
+package caches
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+)
+
+// TestAuditOfHits: a wrong result whose sums are right is found by compiling it again, and removed. Its host, which compiles
+// correctly, is not blamed for what somebody has written in its name.
+func TestAuditOfHits(t *testing.T) {
+	s := start(t, "scheduler: {audit: 1}\n")
+	s.write("a.c", "int x = 1;\n")
+	s.compiles("remote", "gcc", "-c", "a.c")
+	s.settle(1)
+	name := s.kept()[0]
+	s.compiles("cached:manager", "gcc", "-c", "a.c")
+	s.wait("an audit", func() bool { return s.metric(s.Manager, `rdistcc_cm_audits_total{result="same"}`) == 1 })
+
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := resultcache.Describe(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = resultcache.Decode(b, e.Key, func(n int) ([]byte, error) { return make([]byte, n), nil }); err != nil {
+		t.Fatal(err)
+	}
+	e.Files[0].Data[len(e.Files[0].Data)/2] ^= 1
+	if b, err = e.Append(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.run(nil, "gcc", "-c", "a.c"); got.where != "cached:manager" {
+		t.Fatalf("%+v", got)
+	}
+	s.wait("the wrong result to be removed", func() bool { return len(s.kept()) == 0 })
+	s.wait("the audit", func() bool { return s.metric(s.Manager, `rdistcc_cm_audits_total{result="differs"}`) == 1 })
+	if n := s.metric(s.Manager, "rdistcc_cm_quarantines_total{"); n != 0 || !strings.Contains(s.log(), "a kept result is wrong, and removed") {
+		t.Errorf("%v quarantines:\n%s", n, s.log())
+	}
+	s.compiles("remote", "gcc", "-c", "a.c")
+}
