@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,13 +49,16 @@ func start(t *testing.T, settings string) *site {
 	if err := f.Secure(ctx, farm.Security{}); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.OpenFile(filepath.Join(f.Dir, "farm.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	name := filepath.Join(f.Dir, "farm.yaml")
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = file.WriteString(settings)
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatal(err)
+	if section, _, _ := strings.Cut(settings, ":"); section != "" { // in place of the farm's own
+		lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(l string) bool { return strings.HasPrefix(l, section+":") })
+		if err := os.WriteFile(name, []byte(strings.Join(lines, "")+settings), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	f.Vars = []string{"RDISTCC_CACHE=on", "LC_ALL=C"}
 	if _, err := f.StartDaemon(ctx, "host", "--jobs", "2"); err != nil {
