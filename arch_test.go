@@ -62,7 +62,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/metrics":           {"internal/reason", "pkg/connmgr/report"},
 	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
-	"pkg/connmgr/results":           {"pkg/resultcache"},
+	"pkg/connmgr/results":           {"pkg/resultcache", "pkg/resultcache/disk"},
 	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
 	"pkg/resultcache/disk":          {"pkg/resultcache"},
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},

@@ -132,6 +132,9 @@ func (m *Manager) quarantine(addr, why string) {
 	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
 	m.metrics.Quarantined(addr)
 	m.farm.Quarantine(addr, why)
+	if m.results != nil {
+		m.results.Distrust(addr)
+	}
 }
 
 // compile compiles the task once more, on one of the hosts that take jobs and for which may returns true. It

@@ -4,6 +4,7 @@
 //	tier       one store, and what is done when it gives trouble
 //	results    the tiers together
 //	flight     equal jobs at the same time
+//	distrust   hosts whose results are not used any more
 //
 // The package knows neither hosts nor wrappers. All of it is safe for concurrent use.
 package results
@@ -45,6 +46,7 @@ type Cache struct {
 	log   *slog.Logger
 	count func(tier, outcome string)
 	flights
+	distrust
 
 	ctx     context.Context // ends what is being written
 	cancel  context.CancelFunc
@@ -101,6 +103,10 @@ func (c *Cache) Find(ctx context.Context, key resultcache.Key, room func(n int) 
 		b, e, err := t.find(ctx, key, (*buf)[:0], room)
 		*buf = b
 		switch {
+		case err == nil && c.distrusts(&e.Origin):
+			c.count(t.Name, Miss)
+			c.log.Info("a result is not used: its host was found to compile wrongly since", "tier", t.Name, "key", key, "host", e.Host)
+			c.drop(t, key)
 		case err == nil:
 			c.count(t.Name, Hit)
 			t.fine()

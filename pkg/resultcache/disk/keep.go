@@ -137,6 +137,29 @@ func (s *Store) Verify(ctx context.Context, bad func(name string, err error)) (U
 	return u, nil
 }
 
+// DropWhere removes the entries of which wrong returns true, by what they tell of themselves. It reads all of
+// them, and leaves damaged ones alone. It returns what was removed.
+func (s *Store) DropWhere(ctx context.Context, wrong func(*resultcache.Entry) bool) (Usage, error) {
+	all, err := s.files(ctx)
+	if err != nil {
+		return Usage{}, err
+	}
+	gone := all[:0]
+	for i := range all {
+		if err := ctx.Err(); err != nil {
+			return Usage{}, err
+		}
+		b, err := os.ReadFile(all[i].name)
+		if err != nil {
+			continue // another program has removed it
+		}
+		if e, err := resultcache.Describe(b); err == nil && wrong(e) {
+			gone = append(gone, all[i])
+		}
+	}
+	return remove(ctx, gone)
+}
+
 func (s *Store) files(ctx context.Context) ([]file, error) {
 	var all []file
 	err := s.walk(ctx, func(f *file) { all = append(all, *f) })

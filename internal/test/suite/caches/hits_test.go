@@ -158,7 +158,9 @@ func TestJoined(t *testing.T) {
 		for range cap(done) {
 			go func() { done <- s.run(nil, args...) }()
 		}
-		s.wait("the others to wait", func() bool { return s.metric(s.Manager, "rdistcc_cm_slots{state=\"leased\"}") >= 0 && s.underway() == 4 })
+		s.wait("the others to wait", func() bool {
+			return s.metric(s.Manager, "rdistcc_cm_slots{state=\"leased\"}") >= 0 && s.underway() == 4
+		})
 		if interrupt {
 			if err := first.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)

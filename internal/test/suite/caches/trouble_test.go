@@ -31,7 +31,10 @@ func TestDamagedResults(t *testing.T) {
 		}
 		s.compiles("remote", cmd...)
 		errors++
-		s.wait("the result to be kept anew", func() bool { now, err := os.ReadFile(name); return err == nil && len(now) > len(whole)/2 && now[0] == 'r' })
+		s.wait("the result to be kept anew", func() bool {
+			now, err := os.ReadFile(name)
+			return err == nil && len(now) > len(whole)/2 && now[0] == 'r'
+		})
 		s.compiles("cached:manager", cmd...)
 		if n := s.metric(s.Manager, `rdistcc_cm_cache_total{result="error",tier="manager"}`); n != errors {
 			t.Errorf("%s: %v errors counted, want %v", what, n, errors)
