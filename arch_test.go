@@ -46,7 +46,7 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason", "internal/unit"},
-	"pkg/connmgr":                   {"internal/driver/recipes", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
@@ -65,6 +65,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/results":           {"pkg/resultcache", "pkg/resultcache/disk"},
 	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
 	"pkg/resultcache/disk":          {"pkg/resultcache"},
+	"pkg/resultcache/move":          {"internal/job", "internal/unit"},
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
@@ -87,7 +88,7 @@ var edges = map[string][]string{
 	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
-	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
@@ -164,6 +165,7 @@ var edges = map[string][]string{
 	"internal/test/suite/faults":           {}, // tests only
 	"internal/test/suite/network":          {}, // tests only
 	"internal/test/suite/pages":            {"internal/test/kit/farm", "internal/test/kit/farmtest"},
+	"internal/test/suite/caches":           {"internal/test/kit/farm", "internal/test/kit/farmtest", "internal/test/kit/need", "pkg/resultcache"},
 	"internal/test/suite/wireattacks":      {}, // tests only
 	"interop":                              {}, // tests only
 }

@@ -341,6 +341,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 	}
 	return connmgr.Options{
 		Name:          name,
+		BaseDir:       c.Cache.BaseDir,
 		Wait:          c.Waiting(),
 		Slots:         c.Buffers.Slots,
 		SlotSize:      int64(c.Buffers.Slot),

@@ -29,6 +29,7 @@ type settings struct {
 	mode   ipc.Mode
 	inputs string // RDISTCC_INPUTS: "", inputsList or inputsText
 	cache  ipc.Cache
+	base   string // RDISTCC_BASE_DIR
 	build  string // build ID, for fair shares among builds; "": the manager finds out
 	report string
 	trace  string
@@ -82,6 +83,8 @@ func readSettings(env []string) *settings {
 			s.build = value
 		case "RDISTCC_INPUTS":
 			s.readInputs(value)
+		case "RDISTCC_BASE_DIR":
+			s.base = value
 		case "RDISTCC_CACHE":
 			s.readCache(value)
 		case "RDISTCC_FALLBACK":

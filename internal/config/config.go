@@ -159,6 +159,8 @@ type Cache struct {
 	Use  bool   `yaml:"use"`
 	Dir  string `yaml:"dir"`  // empty = results in rdistcc's directory in the user's cache directory
 	Size Size   `yaml:"size"` // of all results in it; 0 = none are kept there
+	// BaseDir is a directory whose place does not matter: builds of the same files below another one share results.
+	BaseDir string `yaml:"base-dir"`
 }
 
 // Manager holds rdistcc-cm's own settings.

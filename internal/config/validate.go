@@ -66,6 +66,7 @@ func (c *Config) Validate() error {
 		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
 		{"cache.dir", absoluteOrEmpty(c.Cache.Dir)},
+		{"cache.base-dir", absoluteOrEmpty(c.Cache.BaseDir)},
 		{"cache.size", sized(c.Cache.Size, 0, 1<<20*GiB)},
 		{"buffers.eager", sized(c.Buffers.Eager, 0, MiB)},
 		{"store.memory", storeMemory(c.Store.Memory)},

@@ -1,17 +1,20 @@
 package connmgr
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
+	"github.com/rdistcc/rdistcc/pkg/resultcache/move"
 )
 
 // mayFind reports whether the command's result may come from the cache, as far as that is known without its
@@ -25,27 +28,42 @@ func (c *client) mayKeep() bool {
 	return c.m.results != nil && (c.lease.Cache == ipc.CacheOn || c.lease.Cache == ipc.CacheRefresh)
 }
 
-// key returns the name of a job's result. ok is false if the result may depend on more than what the name is
-// made of.
-func (c *client) key(k *known.Job) (key resultcache.Key, ok bool) {
+// names are the names of a job's result in the cache.
+type names struct {
+	exact resultcache.Key
+	moved resultcache.Key // where it may be shared with other directories; see base
+	base  move.Base       // that moved does not depend on; empty: there is no moved
+}
+
+// names returns the names of a job's result. ok is false if the result may depend on more than names are made of.
+func (c *client) names(k *known.Job) (n names, ok bool) {
 	if c.m.results == nil || k.Set.Timed || readsClock(k.Body.Args) {
-		return key, false
+		return n, false
 	}
-	return resultcache.KeyOf(c.compiler.ID, k.Body, k.Set.Sum()), true
+	n.exact = resultcache.KeyOf(c.compiler.ID, k.Body, k.Set.Sum())
+	if base, is := move.Of(cmp.Or(c.lease.Base, c.m.o.BaseDir)); is {
+		if body, is := base.Command(k.Body); is {
+			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(base.Hide)), base
+		}
+	}
+	return n, true
 }
 
 // onCached answers with a result from the cache, if there is one. It reports whether it has answered.
 func (c *client) onCached(k *known.Job) (done bool, err error) {
-	key, ok := c.key(k)
+	n, ok := c.names(k)
 	if !ok {
 		return false, nil
 	}
 	if c.sink, err = c.m.memory.TrySink(c.uid); c.sink == nil {
+		if err != nil {
+			c.m.o.Log.Debug("no sink for a kept result", "err", err)
+		}
 		return false, nil // the job waits for one, as any other
 	}
 	c.free = true // the wrapper has no source to write to
 	c.record.Asked = true
-	e, tier := c.m.results.Find(c.Context(), key, c.room)
+	e, tier := c.find(k, n)
 	if e == nil {
 		c.record.Missed = c.m.missed(k)
 		c.endLease()
@@ -60,6 +78,45 @@ func (c *client) onCached(k *known.Job) (done bool, err error) {
 	return true, c.sendKnown(k, c.cached(k, e, tier), fd)
 }
 
+// find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.
+func (c *client) find(k *known.Job, n names) (*resultcache.Entry, string) {
+	if n.base != "" {
+		e, tier := c.m.results.Find(c.Context(), n.moved, func(n int) ([]byte, error) { return make([]byte, n), nil })
+		if e != nil && c.moveHere(k, n.base, e) {
+			return e, tier
+		}
+	}
+	return c.m.results.Find(c.Context(), n.exact, c.room)
+}
+
+// moveHere makes e, which may be from another directory, the result of k, and puts its outputs into the client's sink.
+func (c *client) moveHere(k *known.Job, to move.Base, e *resultcache.Entry) bool {
+	from, ok := move.Of(e.Base)
+	if !ok {
+		return false
+	}
+	for i := range e.Files {
+		f := &e.Files[i]
+		if int(f.Index) >= len(k.Body.Outputs) {
+			return false
+		}
+		if from != to && k.Body.Outputs[f.Index].Kind == unit.OutputDependency {
+			if f.Data, ok = from.Rules(f.Data, to); !ok {
+				return false
+			}
+		}
+	}
+	mem, err := c.room(e.Len())
+	if err != nil {
+		return false
+	}
+	for _, part := range e.Parts() {
+		n := copy(mem, *part)
+		*part, mem = mem[:n:n], mem[n:]
+	}
+	return true
+}
+
 // room returns memory for n bytes at the beginning of the client's sink.
 func (c *client) room(n int) ([]byte, error) {
 	mem := c.sink.Bytes()
@@ -69,7 +126,7 @@ func (c *client) room(n int) ([]byte, error) {
 	return mem[:n], nil
 }
 
-// cached returns an entry whose outputs are in the client's sink as the wrapper gets it.
+// cached returns an entry whose outputs are in the client's sink, one behind the other, as the wrapper gets it.
 func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Result {
 	r := &ipc.Result{Host: e.Host, Exit: e.Exit, Cached: tier}
 	at := uint64(0)
@@ -92,16 +149,16 @@ func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Re
 // compileKnown makes a host compile a job whose inputs are known, unless an equal one is under way: then both
 // get the same result. It keeps the result.
 func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
-	key, ok := c.key(k)
+	n, ok := c.names(k)
 	if !ok || !c.mayKeep() {
 		return c.compile(c.knownTask(k), true)
 	}
 	for {
-		flight, leads := c.m.results.Join(key)
+		flight, leads := c.m.results.Join(n.exact)
 		if leads {
-			return c.lead(k, flight, key)
+			return c.lead(k, flight, n)
 		}
-		entry := flight.Wait(c.Context())
+		key, entry := flight.Wait(c.Context())
 		switch {
 		case c.Context().Err() != nil:
 			return nil, attempt.Interrupted
@@ -120,31 +177,30 @@ func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
 }
 
 // lead compiles the job that others may have joined, and keeps its result.
-func (c *client) lead(k *known.Job, flight *results.Flight, key resultcache.Key) (*ipc.Result, *ipc.GoLocal) {
+func (c *client) lead(k *known.Job, flight *results.Flight, n names) (*ipc.Result, *ipc.GoLocal) {
 	began := time.Now()
 	r, no := c.compile(c.knownTask(k), true)
 	if no != nil || r.Exit != 0 || r.Signal != 0 {
-		flight.End(nil)
+		flight.End(n.exact, nil)
 		return r, no
 	}
 	ended, sink := time.Now(), c.sink.Share()
 	cpu := time.Duration(c.record.CPUUS) * time.Microsecond
-	e := &resultcache.Entry{Key: key, Exit: r.Exit, Origin: resultcache.Origin{Made: time.Now(), Host: r.Host, Builder: c.m.o.Name,
+	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(), CPU: cpu, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {
 		var entry []byte
 		err := errTime
 		if !tellsTime(r, sink.Bytes(), began, ended) {
-			entry, err = encode(e, r, sink)
+			entry, err = encode(e, r, sink, k, n)
 		}
 		sink.Drop()
+		flight.End(e.Key, entry)
 		if err != nil {
 			c.m.o.Log.Debug("a result is not kept", "source", e.Source, "err", err)
-			flight.End(nil)
 			return
 		}
-		flight.End(entry)
-		c.m.results.Keep(key, entry)
+		c.m.results.Keep(e.Key, entry)
 	})
 	return r, nil
 }
@@ -152,8 +208,9 @@ func (c *client) lead(k *known.Job, flight *results.Flight, key resultcache.Key)
 // errTime says why a result is not kept.
 var errTime = errors.New("it has the time of its compile in it")
 
-// encode puts the outputs of r, which are in sink, into e and returns it as it is kept.
-func encode(e *resultcache.Entry, r *ipc.Result, sink *slots.Hold) ([]byte, error) {
+// encode puts the outputs of r, which are in sink, into e and returns it as it is kept: under its name for other
+// directories, if it would be the same there.
+func encode(e *resultcache.Entry, r *ipc.Result, sink *slots.Hold, k *known.Job, n names) ([]byte, error) {
 	mem := sink.Bytes()
 	var err error
 	part := func(s ipc.Segment) []byte {
@@ -164,11 +221,17 @@ func encode(e *resultcache.Entry, r *ipc.Result, sink *slots.Hold) ([]byte, erro
 		return mem[s.Off:][:s.Len]
 	}
 	e.Stdout, e.Stderr = part(r.Stdout), part(r.Stderr)
+	var outputs []move.Output
 	for i := range r.Files {
-		e.Files = append(e.Files, resultcache.File{Index: r.Files[i].Index, Data: part(r.Files[i].Segment)})
+		f := resultcache.File{Index: r.Files[i].Index, Data: part(r.Files[i].Segment)}
+		e.Files = append(e.Files, f)
+		outputs = append(outputs, move.Output{Kind: k.Body.Outputs[f.Index].Kind, Data: f.Data})
 	}
 	if err != nil {
 		return nil, err
+	}
+	if n.base != "" && n.base.Outputs(e.Stdout, e.Stderr, outputs) {
+		e.Key, e.Base = n.moved, string(n.base)
 	}
 	slices.SortFunc(e.Files, func(x, y resultcache.File) int { return int(x.Index) - int(y.Index) })
 	return e.Append(nil)

@@ -69,6 +69,7 @@ type Options struct {
 	// Results are the tiers of the cache of results, in the order in which they are asked (no cache). The manager
 	// owns their stores.
 	Results []results.Tier
+	BaseDir string // directory that results are shared across, for wrappers that name none (none)
 
 	// AnyUser makes the manager serve every user that can open the socket, not only its own and root.
 	AnyUser bool

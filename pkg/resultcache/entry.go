@@ -20,13 +20,14 @@ type Entry struct {
 	Files          []File // what it wrote, by ascending Index; each Index once
 }
 
-// Origin tells where a result comes from. Nothing but what people are told depends on it.
+// Origin tells where a result comes from. Only Base is for more than what people are told.
 type Origin struct {
 	Made     time.Time     // when it was compiled
 	Host     string        // that compiled it, as the manager named it
 	Builder  string        // the build host that asked for it
 	Source   string        // as the command named it
 	Compiler string        // usual name, say "gcc 12.2.0"
+	Base     string        // directory that its Key does not depend on; its rules for make do. Empty: none (package move)
 	CPU      time.Duration // CPU time of the compile, in whole microseconds up to an hour
 	Wall     time.Duration // its wall time, likewise
 }
@@ -85,6 +86,15 @@ func (e *Entry) Len() int {
 	return n
 }
 
+// Parts returns e's outputs in the order in which they are kept: stdout, stderr, the files.
+func (e *Entry) Parts() []*[]byte {
+	parts := []*[]byte{&e.Stdout, &e.Stderr}
+	for i := range e.Files {
+		parts = append(parts, &e.Files[i].Data)
+	}
+	return parts
+}
+
 // Append appends e as it is kept to dst.
 func (e *Entry) Append(dst []byte) ([]byte, error) {
 	n := e.Len()
@@ -132,7 +142,7 @@ func sumOf(b []byte) (sum [sha256.Size]byte) {
 
 func (e *Entry) appendHead(b []byte, packed bool) []byte {
 	b = wire.AppendUint64(b, uint64(e.Made.UnixNano()))
-	for _, s := range [...]string{e.Host, e.Builder, e.Source, e.Compiler} {
+	for _, s := range [...]string{e.Host, e.Builder, e.Source, e.Compiler, e.Base} {
 		b = wire.AppendString(b, s)
 	}
 	b = wire.AppendUint32(b, microseconds(e.CPU))
@@ -250,7 +260,7 @@ func parseHead(b []byte) (e *Entry, lens []uint32, packed bool, err error) {
 	r := wire.Reader[[]byte]{Rest: b}
 	e = &Entry{}
 	e.Made = time.Unix(0, int64(r.Uint64()))
-	for _, s := range [...]*string{&e.Host, &e.Builder, &e.Source, &e.Compiler} {
+	for _, s := range [...]*string{&e.Host, &e.Builder, &e.Source, &e.Compiler, &e.Base} {
 		*s = r.Text()
 	}
 	e.CPU = time.Duration(r.Uint32()) * time.Microsecond

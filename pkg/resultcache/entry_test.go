@@ -19,7 +19,7 @@ func room(n int) ([]byte, error) { return make([]byte, n), nil }
 func sample(n int) *Entry {
 	return &Entry{
 		Key:    Key{1, 2, 3},
-		Origin: Origin{Made: time.Unix(1700000000, 5), Host: "build7:7632", Builder: "desk", Source: "a b.c", Compiler: "gcc 12.2.0", CPU: 1500 * time.Microsecond, Wall: 2 * time.Millisecond},
+		Origin: Origin{Made: time.Unix(1700000000, 5), Host: "build7:7632", Builder: "desk", Source: "a b.c", Compiler: "gcc 12.2.0", Base: "/home/a", CPU: 1500 * time.Microsecond, Wall: 2 * time.Millisecond},
 		Exit:   0, Stdout: []byte{}, Stderr: []byte("a.c:1: warning\n"),
 		Files: []File{{Index: 0, Data: bytes.Repeat([]byte("object "), n/7+1)}, {Index: 3, Data: []byte{}}, {Index: 7, Data: []byte("a.o: a.c\n")}},
 	}
@@ -56,7 +56,7 @@ func TestGolden(t *testing.T) {
 	}
 	sum := sha256.Sum256(append(append([]byte{}, b[:sumAt]...), b[headAt:]...))
 	want := hex.EncodeToString([]byte("rdistcc\x01")) + "ab" + hex.EncodeToString(make([]byte, 31)) + hex.EncodeToString(sum[:]) +
-		"34000000" + "0100000000000000" + "01000000" + "68" + "00000000" + "00000000" + "00000000" + "00000000" + "00000000" + "00" + "00" +
+		"38000000" + "0100000000000000" + "01000000" + "68" + "00000000" + "00000000" + "00000000" + "00000000" + "00000000" + "00000000" + "00" + "00" +
 		"00000000" + "00000000" + "01000000" + "01" + "02000000" + hex.EncodeToString([]byte("xy"))
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -50,6 +50,7 @@ func (m *Lease) Append(b []byte) []byte {
 	b = wire.AppendString(b, m.Libraries)
 	b = wire.AppendString(b, m.Build)
 	b = append(b, uint8(m.Cache))
+	b = wire.AppendString(b, m.Base)
 	b = m.Command.append(b)
 	return end(b, at)
 }
@@ -105,6 +106,7 @@ func (m *Lease) Parse(p []byte) error {
 	m.Libraries = d.Text()
 	m.Build = d.Text()
 	m.Cache = Cache(d.Uint8())
+	m.Base = d.Text()
 	m.Command = d.command()
 	if m.Mode > ModeLocal || m.Fallback > FallbackForbidden || m.Cache > CacheRead {
 		d.Fail("not a value of this field")

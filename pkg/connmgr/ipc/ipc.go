@@ -153,6 +153,7 @@ type Lease struct {
 	Path, Libraries string
 	Build           string // RDISTCC_BUILD, the build's name; empty: builds are told apart by process
 	Cache           Cache
+	Base            string // RDISTCC_BASE_DIR: directory that results may be shared across; empty: the manager's setting
 	// Command is what the manager needs to make the job by itself if it knows what the compile reads. It is
 	// nil if the manager must not do that.
 	Command *Command

@@ -18,7 +18,8 @@ type Flight struct {
 	key   resultcache.Key
 	in    *flights
 	done  chan struct{} // closed at its end
-	entry []byte        // set by then, if it has a result; see Wait
+	kept  resultcache.Key
+	entry []byte // set by then, if it has a result; see Wait
 }
 
 // Join returns the flight for key. If there was none, leads is set: the caller compiles, and calls End.
@@ -36,22 +37,23 @@ func (f *flights) Join(key resultcache.Key) (_ *Flight, leads bool) {
 	return x, true
 }
 
-// End ends a flight. entry is its result as it is kept, or nil; it must not change after that.
-func (x *Flight) End(entry []byte) {
+// End ends a flight. entry is its result as it is kept, and key its name there; nil if it has none. It must not
+// change after that.
+func (x *Flight) End(key resultcache.Key, entry []byte) {
 	x.in.mu.Lock()
 	delete(x.in.all, x.key)
 	x.in.mu.Unlock()
-	x.entry = entry
+	x.kept, x.entry = key, entry
 	close(x.done)
 }
 
-// Wait waits for the end of a flight, and returns its result as it is kept, or nil if it has none or ctx has
-// ended. The slice must not be changed.
-func (x *Flight) Wait(ctx context.Context) []byte {
+// Wait waits for the end of a flight, and returns its result as it is kept, with its name there; nil if it has
+// none or ctx has ended. The slice must not be changed.
+func (x *Flight) Wait(ctx context.Context) (key resultcache.Key, entry []byte) {
 	select {
 	case <-x.done:
-		return x.entry
+		return x.kept, x.entry
 	case <-ctx.Done():
-		return nil
+		return key, nil
 	}
 }

@@ -265,20 +265,22 @@ func TestFlights(t *testing.T) {
 				if leads {
 					t.Error("two lead")
 				}
-				got <- x.Wait(t.Context())
+				_, b := x.Wait(t.Context())
+				got <- b
 			}()
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		go func() {
 			x, _ := b.Join(key)
-			got <- x.Wait(gone)
+			_, b := x.Wait(gone)
+			got <- b
 		}()
 		synctest.Wait()
 		cancel()
 		if b := <-got; b != nil {
 			t.Errorf("one that has gone gets %q", b)
 		}
-		first.End([]byte("result"))
+		first.End(key, []byte("result"))
 		for range 2 {
 			if b := <-got; string(b) != "result" {
 				t.Errorf("%q", b)
@@ -288,6 +290,6 @@ func TestFlights(t *testing.T) {
 		if !leads {
 			t.Error("an ended one is joined")
 		}
-		again.End(nil)
+		again.End(key, nil)
 	})
 }

@@ -1,0 +1,157 @@
+package move
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
+
+func TestOf(t *testing.T) {
+	for dir, want := range map[string]string{
+		"/home/a/p": "/home/a/p", "/home/a/p/": "/home/a/p", "/w": "/w", "": "", "/": "", "//": "", "rel": "", "/a//b": "", "/a/./b": "", "/a/../b": "", "/a b": "",
+		"/a$b": "", "/a#b": "", "/é": "",
+	} {
+		if got, ok := Of(dir); string(got) != want || ok != (want != "") {
+			t.Errorf("%q: %q, %v", dir, got, ok)
+		}
+	}
+}
+
+func TestHide(t *testing.T) {
+	b := Base("/home/a/p")
+	for s, want := range map[string]string{
+		"/home/a/p": hidden, "-I/home/a/p/inc": "-I" + hidden + "/inc", "-Ix/home/a/p/inc": "-Ix/home/a/p/inc", "-I=/home/a/p/inc": "-I=" + hidden + "/inc", "/home/a/pq/x": "/home/a/pq/x", "/x/home/a/p": "/x/home/a/p",
+		"/home/a/p/x:/home/a/p": hidden + "/x:" + hidden, "/home/a/p-1": "/home/a/p-1", "": "", "-Wl,/home/a/p/x": "-Wl," + hidden + "/x",
+	} {
+		if got := b.Hide(s); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}
+
+// TestCommand: which commands may share results, and that two that may have the same command without their bases.
+func TestCommand(t *testing.T) {
+	body := func(base string, args ...string) *job.Body {
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "$B", base)
+		}
+		return &job.Body{Argv0: "gcc", Compiler: "/usr/bin/gcc-12", Cwd: base + "/build", Name: "a.c", Args: args, Env: []string{"PWD=" + base + "/build"},
+			Outputs: []unit.Output{{Name: "a.o"}}}
+	}
+	for line, want := range map[string]bool{
+		"-c ../a.c":                                         true,
+		"-I../inc -c ../a.c -o $B/build/a.o":                true,
+		"-c $B/a.c":                                         false,
+		"-I$B/inc -c ../a.c":                                false,
+		"-I $B/inc -c ../a.c":                               false,
+		"-ffile-prefix-map=$B=. -I$B/inc -c $B/a.c":         true,
+		"-fmacro-prefix-map=$B/=./ -c $B/a.c":               true,
+		"-fdebug-prefix-map=$B=. -c $B/a.c":                 false,
+		"-ffile-prefix-map=$B/build=. -c $B/a.c":            false,
+		"-ffile-prefix-map=$B -c $B/a.c":                    false,
+		"-ffile-prefix-map=$B=. -c $B/a.c -flto":            false,
+		"-gsplit-dwarf -c ../a.c":                           false,
+		"-fprofile-arcs -c ../a.c":                          false,
+		"-ffile-prefix-map=/elsewhere=. -I$B/inc -c ../a.c": false,
+	} {
+		one, ok := Base("/home/anna/p").Command(body("/home/anna/p", strings.Fields(line)...))
+		if ok != want {
+			t.Errorf("%s: %v", line, ok)
+		}
+		two, ok2 := Base("/w/bob").Command(body("/w/bob", strings.Fields(line)...))
+		if ok2 != ok || ok && fmt.Sprint(*one) != fmt.Sprint(*two) {
+			t.Errorf("%s: %v\n%+v\n%+v", line, ok2, one, two)
+		}
+	}
+	if _, ok := Base("/other").Command(body("/home/anna/p", "-c", "a.c")); ok {
+		t.Error("a command outside of the base")
+	}
+	b := body("/b", "-c", "a.c")
+	b.Env = append(b.Env, "CPATH=/b/inc")
+	if _, ok := Base("/b").Command(b); ok {
+		t.Error("a variable names a directory below the base")
+	}
+}
+
+func TestOutputs(t *testing.T) {
+	b := Base("/home/a/my-p")
+	object := func(s string) []Output { return []Output{{unit.OutputObject, []byte("\x7fELF " + s + " rest")}} }
+	for s, want := range map[string]bool{"": true, "/home/a/my": true, "/home/a/my-p/x": false, "_GLOBAL__sub_I__home_a_my_p_x.cc": false, "/home/a/my-pq": false} {
+		if got := b.Outputs(nil, nil, object(s)); got != want {
+			t.Errorf("%q: %v", s, got)
+		}
+	}
+	if b.Outputs(nil, []byte("/home/a/my-p/a.c:1: warning"), nil) {
+		t.Error("a message that names a file below the base")
+	}
+}
+
+// TestRules moves the rules that real compilers write, and compares them with what they write elsewhere.
+func TestRules(t *testing.T) {
+	one, two := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another", "directory", "with-a-longer-name")
+	files := map[string]string{"inc/dir.h": "", "src/x.c": "#include <stdio.h>\n"}
+	for i := range 30 {
+		name := fmt.Sprintf("inc/h%s.h", strings.Repeat("x", i))
+		files[name], files["src/x.c"] = "", files["src/x.c"]+fmt.Sprintf("#include \"%s\"\n", filepath.Base(name))
+	}
+	for _, base := range []string{one, two} {
+		for name, text := range files {
+			name = filepath.Join(base, name)
+			if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, cc := range []string{"gcc", "clang"} {
+		if _, err := exec.LookPath(cc); err != nil {
+			need.Skipf(t, need.Tools, "no %s", cc)
+		}
+		for _, words := range []string{"-MD", "-MMD -MP", "-MD -MT some/target -MT other", "-MD -MQ $B/src/x.o"} {
+			var rules [2][]byte
+			for i, base := range []string{one, two} {
+				args := strings.Fields(strings.ReplaceAll(words, "$B", base) + " -c -I" + base + "/inc " + base + "/src/x.c -o " + base + "/x.o -MF " + base + "/x.d")
+				if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				var err error
+				if rules[i], err = os.ReadFile(base + "/x.d"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			moved, ok := Base(one).Rules(rules[0], Base(two))
+			if !ok || string(moved) != string(rules[1]) {
+				t.Errorf("%s %s: %v\n%s\nwant\n%s", cc, words, ok, moved, rules[1])
+			}
+		}
+	}
+	if _, ok := Base("/a").Rules([]byte("x.o: a.c b.c\n"), "/b"); !ok {
+		t.Error("a short rule")
+	}
+	for _, odd := range []string{"x.o: a.c \\\n b.c\n", "x.o a.c\n", "x.o: a.c", ":\n\n:", "x.o:  a.c\n"} {
+		if _, ok := Base("/a").Rules([]byte(odd), "/b"); ok {
+			t.Errorf("%q is what a compiler writes", odd)
+		}
+	}
+}
+
+// FuzzRules: no rules make it panic, and those that do not move stay as they are.
+func FuzzRules(f *testing.F) {
+	f.Add([]byte("x.o: a.c \\\n b.c\n"))
+	f.Add([]byte("x.o: /base/a.c /base/b\\ c.h\n\n/base/b\\ c.h:\n"))
+	f.Fuzz(func(t *testing.T, rules []byte) {
+		if same, ok := Base("/base").Rules(rules, "/base"); ok && string(same) != string(rules) {
+			t.Errorf("%q became %q", rules, same)
+		}
+		Base("/base").Rules(rules, "/elsewhere")
+	})
+}
