@@ -126,7 +126,7 @@ func run(ctx context.Context) error {
 		{"P15", b.equality},
 		{"P16", b.traffic},
 		{"P17", b.feed},
-		{"P18", b.cached},
+		{"P18", func() error { return errors.Join(b.cached(), b.cachedBuilds()) }},
 		{"P20", func() error { return errors.Join(b.start(), b.knows()) }},
 		{"S6", func() error { return b.secrecy(*seconds) }},
 		{"S7", b.neighbour},
