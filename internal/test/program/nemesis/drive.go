@@ -32,6 +32,7 @@ type outcome struct {
 	attempts int    // hosts that were given the job, in the last run
 	wrong    string // what is not as it should be; "": nothing
 	said     string // rdistcc's own line
+	cached   bool   // the result came from the cache; of a job that is done twice, the second one
 }
 
 // driver runs the jobs as make does, a number at a time, and repeats those that ended for a reason that a
@@ -90,7 +91,7 @@ func (d *driver) over() bool {
 
 // on runs the first job once, with one host only.
 func (d *driver) on(ctx context.Context, host string) outcome {
-	o, _ := d.once(ctx, 0, &d.s.units[d.p.jobs[0]], "RDISTCC_HOSTS="+host)
+	o, _ := d.once(ctx, 0, &d.s.units[d.p.jobs[0]], "RDISTCC_HOSTS="+host, "RDISTCC_CACHE=off")
 	return o
 }
 
@@ -102,6 +103,14 @@ func (d *driver) job(ctx context.Context, i int) outcome {
 		o, again := d.once(ctx, i, u)
 		if again && ctx.Err() == nil {
 			continue
+		}
+		for d.s.cache && o.wrong == "" { // once more, which mostly comes from the cache
+			second, again := d.once(ctx, i, u)
+			if again && ctx.Err() == nil {
+				continue
+			}
+			o.wrong, o.cached = second.wrong, second.cached
+			break
 		}
 		o.job, o.repeats, o.took = i, repeats, time.Since(began)
 		return o
@@ -115,7 +124,7 @@ func (d *driver) once(ctx context.Context, i int, u *unit, env ...string) (o out
 	defer os.Remove(trace)
 	defer os.Remove(out)
 	cmd := d.s.command(append(slices.Clone(u.args), "-o", out)...)
-	cmd.Env = append(cmd.Env, append(env, "RDISTCC_TRACE="+trace)...)
+	cmd.Env = append(append(cmd.Env, env...), "RDISTCC_TRACE="+trace)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	f := &flight{job: i}
@@ -218,6 +227,10 @@ func (o *outcome) account(file string, ended time.Time) error {
 	}
 	ms := func(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
 	o.attempts = r.Attempts
+	if r.Where == "cached" {
+		o.cached = true
+		return nil
+	}
 	if r.Where == "remote" {
 		o.host = r.Host
 		o.to = ended.Add(-ms(r.MS.Place + max(r.MS.Return, 0)))

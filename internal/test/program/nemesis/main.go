@@ -44,6 +44,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.settle, "settle", 10*time.Second, "how long all may take to come to rest after the last job")
 	svg := flag.String("svg", "", "file for a plot of the farm's utilisation")
 	flag.BoolVar(&o.keep, "keep", false, "leave the farm's directory even if nothing went wrong")
+	flag.BoolVar(&o.cache, "cache", false, "with the cache of results, and each job twice")
 	show := flag.Bool("plan", false, "print each seed's faults")
 	only := flag.String("only", "", "only faults of these kinds, by comma, as the report calls them")
 	flag.Parse()
@@ -77,7 +78,7 @@ func run(ctx context.Context) error {
 		}
 		results = append(results, r)
 		s := r.sum()
-		o.log("seed %d: %d jobs in %.1f s, %d local, %d things wrong", r.plan.seed, s.jobs, r.took.Seconds(), s.local, s.wrong)
+		o.log("seed %d: %d jobs in %.1f s, %d local, %d from the cache, %d things wrong", r.plan.seed, s.jobs, r.took.Seconds(), s.local, s.cached, s.wrong)
 	}
 	report(os.Stdout, results)
 	if *svg != "" {

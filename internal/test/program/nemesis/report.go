@@ -19,12 +19,13 @@ const manyStrikes = 5
 // trouble reports whether a job ran here because of a fault, not by rule: diagnostics are wanted here, and
 // a share may be.
 func (o *outcome) trouble() bool {
-	return o.host == "" && o.reason != diagnostics && o.reason != "local-share"
+	return o.reason != "" && o.reason != diagnostics && o.reason != "local-share"
 }
 
 // sum adds up the figures of one or more seeds.
 type sum struct {
 	jobs, local, repeats, retried, wrong int
+	cached                               int
 	reasons                              map[string]int
 	strikes, hits                        [numKinds]int
 	slowest                              time.Duration
@@ -38,6 +39,9 @@ func (r *result) sum() sum {
 		if o.trouble() {
 			s.local++
 			s.reasons[o.reason]++
+		}
+		if o.cached {
+			s.cached++
 		}
 		s.repeats += o.repeats
 		if o.attempts > 1 {
@@ -57,6 +61,7 @@ func (r *result) sum() sum {
 func (s *sum) add(o sum) {
 	s.jobs += o.jobs
 	s.local += o.local
+	s.cached += o.cached
 	s.repeats += o.repeats
 	s.retried += o.retried
 	s.wrong += o.wrong

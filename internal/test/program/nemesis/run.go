@@ -19,6 +19,7 @@ type options struct {
 	settle       time.Duration // time for everything to come to rest
 	most         time.Duration // longest duration of a fault; 0: that of its kind
 	keep         bool          // keep the farm's directory in any case
+	cache        bool          // with the cache of results, and each job twice
 	only         []kind        // nil: all that this machine supports
 	log          func(format string, args ...any)
 }
@@ -53,7 +54,7 @@ func runSeed(ctx context.Context, o options, seed uint64) (r *result, err error)
 		}
 	}()
 	// Seeds alternate between the forms of a job.
-	s, err := openSite(ctx, o.bin, root, o.hosts, seed%2 == 1)
+	s, err := openSite(ctx, o.bin, root, o.hosts, seed%2 == 1, o.cache)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func (s *site) base(ctx context.Context, width int) (rest, error) {
 	}
 	warm.run(ctx, width, func(int) {})
 	for _, o := range warm.results {
-		if o.wrong != "" || o.host == "" && s.units[warm.p.jobs[o.job]].status == 0 {
+		if o.wrong != "" || o.reason != "" && s.units[warm.p.jobs[o.job]].status == 0 {
 			return rest{}, fmt.Errorf("job %q: %s %s %s", s.units[warm.p.jobs[o.job]].args, o.reason, o.said, o.wrong)
 		}
 	}

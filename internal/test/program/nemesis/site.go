@@ -60,15 +60,16 @@ type site struct {
 	out   string
 	tmp   string
 	trees bool
+	cache bool
 	disks bool // the work areas and out are file systems of their own
 	hosts []*host
 	mu    sync.Mutex
 	units []unit
 }
 
-// openSite starts n hosts; trees says which form jobs use. Close ends everything.
-func openSite(ctx context.Context, bin, root string, n int, trees bool) (s *site, err error) {
-	s = &site{farm: farm.New(bin, filepath.Join(root, "state")), bin: bin, root: root, trees: trees,
+// openSite starts n hosts; trees says which form jobs use, and cache that results are kept. Close ends everything.
+func openSite(ctx context.Context, bin, root string, n int, trees, cache bool) (s *site, err error) {
+	s = &site{farm: farm.New(bin, filepath.Join(root, "state")), bin: bin, root: root, trees: trees, cache: cache,
 		src: filepath.Join(root, "src"), out: filepath.Join(root, "out"), tmp: filepath.Join(root, "tmp")}
 	defer func() {
 		if err != nil {
@@ -82,6 +83,9 @@ func openSite(ctx context.Context, bin, root string, n int, trees bool) (s *site
 	}
 	config := filepath.Join(root, "config.yaml")
 	s.farm.Vars = []string{"TMPDIR=" + s.tmp, "HOME=" + root, "LC_ALL=C", "XDG_STATE_HOME=" + root, "RDISTCC_CONFIG=" + config}
+	if cache {
+		s.farm.Vars = append(s.farm.Vars, "RDISTCC_CACHE=on")
+	}
 	s.disks = mount(s.out, hereDisk) == nil
 	compilers, err := s.compilers()
 	if err != nil {
