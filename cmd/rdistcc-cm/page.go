@@ -48,6 +48,13 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 	if all > 0 {
 		share = figure.Percent(remote, all)
 	}
+	cached := "it was not asked"
+	if c := &s.Cache; c.Asked > 0 {
+		cached = fmt.Sprintf("%d of %d (%s)", c.AllHits(), c.Asked, figure.Percent(c.AllHits(), c.Asked))
+		if d := c.SavedCPU(); d > 0 {
+			cached += ", saved " + figure.Digits(d)
+		}
+	}
 	p := telemetry.Page{
 		Program: "rdistcc-cm", Host: name, Version: build.Version, State: "ready",
 		Facts: []telemetry.Fact{
@@ -57,6 +64,7 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 			{Name: "commands under way", Value: strconv.Itoa(s.Running)},
 			{Name: "waiting: host, list, here", Value: fmt.Sprintf("%d, %d, %d", s.Waiting.Credit, s.Waiting.Preprocess, s.Waiting.Local)},
 			{Name: "done on hosts", Value: share},
+			{Name: "from the cache", Value: cached},
 			{Name: "retries, second hosts", Value: fmt.Sprintf("%d, %d", sums.Retries, sums.Hedges)},
 			{Name: "why the compiler here was asked", Value: cmp.Or(strings.Join(s.Inputs.DoubtCounts(), ", "), "it was not")},
 			{Name: "here because of trouble", Value: strconv.FormatUint(sums.Troubles, 10)},
@@ -167,6 +175,10 @@ func jobTable(s *report.Status) telemetry.Table {
 	for i := range s.Recent[:min(len(s.Recent), rowsOfJobs)] {
 		r := &s.Recent[i]
 		where, why := telemetry.Cell{Text: r.Host}, r.Detail
+		if r.Cached != "" && !r.Local {
+			where.Text = "cache (" + r.Cached + ")"
+			why = r.Host + " had compiled it"
+		}
 		if r.Local {
 			where.Text = "here: " + r.Reason
 			if why == "" {
