@@ -145,6 +145,7 @@ var edges = map[string][]string{
 	// tests: kits, suites, programs; nothing above imports them
 	"deploy":                               {},
 	"internal/test/kit/debsrc":             {},
+	"internal/test/kit/explore":            {},
 	"internal/test/kit/farm":               {},
 	"internal/test/kit/farmtest":           {"internal/test/kit/farm", "internal/test/kit/need", "internal/test/kit/standin"},
 	"internal/test/kit/honest":             {},

@@ -1,13 +1,14 @@
 package exs
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/explore"
 )
 
 // The checker explores every order in which two applications, the two ends of a direction and the messages between them can
@@ -54,9 +55,8 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// key tells states apart.
-func (w *world) key() [16]byte {
-	b := make([]byte, 0, 128)
+// key appends what tells states apart.
+func (w *world) key(b []byte) []byte {
 	num := func(n ...uint64) {
 		for _, n := range n {
 			b = binary.AppendUvarint(b, n)
@@ -106,58 +106,60 @@ func (w *world) key() [16]byte {
 		}
 	}
 	num(w.sent, uint64(w.posted), uint64(w.withdrawals), flag(w.wants), flag(w.s.closed), flag(w.s.ended), flag(w.r.asked), uint64(w.r.back), flag(w.r.ended))
-	sum := sha256.Sum256(b)
-	return [16]byte(sum[:16])
+	return b
 }
 
-// step is one thing that can happen: what it is called, and the state that follows, or what was broken.
-type step struct {
-	name string
-	to   *world
-	err  error
-}
-
-// steps returns all that can happen next. inner are those that no application has to do.
-func (w *world) steps(sc *scope) (all []step, inner int) {
-	do := func(name string, f func(*world) error) {
-		c := w.clone()
-		err := f(c)
+// steps returns all that can happen next.
+func (w *world) steps(sc *scope) (all []explore.Step[*world]) {
+	add := func(name string, of any, choice bool, c *world, err error) {
 		if err == nil {
 			err = c.invariants()
 		}
-		all = append(all, step{name, c, err})
+		all = append(all, explore.Step[*world]{Name: name, Of: of, To: c, Err: err, Choice: choice})
 	}
-	if x := w.clone(); true {
-		if d, ok := x.s.Next(); ok {
-			x.forth = append(x.forth, d)
-			all = append(all, step{fmt.Sprintf("transmit %+v", d.Data), x, x.invariants()})
+	do := func(name string, of any, f func(*world) error) {
+		c := w.clone()
+		add(name, of, false, c, f(c))
+	}
+	// may is for what only an application does.
+	may := func(name string, of any, f func(*world) error) {
+		c := w.clone()
+		add(name, of, true, c, f(c))
+	}
+	// try is for what the engine says itself that it can do; where it cannot, what it has changed meanwhile is discarded.
+	try := func(name string, f func(*world) (of any, ok bool, err error)) {
+		c := w.clone()
+		if of, ok, err := f(c); ok {
+			add(name, of, false, c, err)
 		}
 	}
+	try("transmit", func(c *world) (any, bool, error) {
+		d, ok := c.s.Next()
+		c.forth = append(c.forth, d)
+		return d.Data, ok, nil
+	})
 	if len(w.forth) > 0 {
-		do(fmt.Sprintf("arrive %+v", w.forth[0]), (*world).arrive)
+		do("arrive", w.forth[0], (*world).arrive)
 	}
-	if x, _, _, ok := w.clone().r.Copy(); ok {
-		do(fmt.Sprintf("copy %+v", x), func(c *world) error {
-			x, done, full, _ := c.r.Copy()
-			return c.filled(x.ID, x.To, x.Len, done, full)
-		})
-	}
-	if _, ok := w.clone().r.Ack(); ok {
-		do("acknowledge", func(c *world) error {
-			n, _ := c.r.Ack()
-			c.back = append(c.back, ack(n))
-			return nil
-		})
-	}
-	if a, ok := w.clone().r.Advertise(); ok {
-		do(fmt.Sprintf("advertise %+v", a), func(c *world) error {
-			a, _ := c.r.Advertise()
-			c.back = append(c.back, a)
-			return nil
-		})
-	}
+	try("copy", func(c *world) (any, bool, error) {
+		x, done, full, ok := c.r.Copy()
+		if !ok {
+			return x, false, nil
+		}
+		return x, true, c.filled(x.ID, x.To, x.Len, done, full)
+	})
+	try("acknowledge", func(c *world) (any, bool, error) {
+		n, ok := c.r.Ack()
+		c.back = append(c.back, ack(n))
+		return n, ok, nil
+	})
+	try("advertise", func(c *world) (any, bool, error) {
+		a, ok := c.r.Advertise()
+		c.back = append(c.back, a)
+		return a, ok, nil
+	})
 	if len(w.back) > 0 {
-		do(fmt.Sprintf("hear %+v", w.back[0]), func(c *world) error {
+		do("hear", w.back[0], func(c *world) error {
 			m := c.back[0]
 			c.back = c.back[1:]
 			switch m := m.(type) {
@@ -174,19 +176,16 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 			return nil
 		})
 	}
-	if _, ok := w.clone().s.Fin(); ok {
-		do("end", func(c *world) error {
-			seq, _ := c.s.Fin()
-			c.forth = append(c.forth, fin(seq))
-			return nil
-		})
-	}
+	try("end", func(c *world) (any, bool, error) {
+		seq, ok := c.s.Fin()
+		c.forth = append(c.forth, fin(seq))
+		return seq, ok, nil
+	})
 	if _, ok := w.clone().r.Cancel(); ok {
-		do("cancel", (*world).cancel)
+		do("cancel", nil, (*world).cancel)
 	}
-	inner = len(all)
 	if w.withdrawals < sc.withdrawals && len(w.r.receives) > 0 && !w.wants {
-		do("withdraw", func(c *world) error {
+		may("withdraw", nil, func(c *world) error {
 			c.withdrawals, c.wants = c.withdrawals+1, true
 			if c.r.Withdraw() {
 				c.back = append(c.back, withdraw{})
@@ -195,15 +194,15 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 		})
 	}
 	if sc.fin && !w.s.closed {
-		do("close", func(c *world) error { c.s.Close(); return nil })
+		may("close", nil, func(c *world) error { c.s.Close(); return nil })
 	}
 	for n := uint64(1); n <= sc.op; n++ {
 		if len(w.s.sends) < sc.sends && w.sent+n <= sc.bytes && !w.s.closed {
-			do(fmt.Sprintf("send %d", n), func(c *world) error { c.s.Post(n); c.sent += n; return nil })
+			may("send", n, func(c *world) error { c.s.Post(n); c.sent += n; return nil })
 		}
 		for _, all := range []bool{false, true} {
 			if len(w.r.receives) < sc.receives && w.posted < sc.posting && !w.wants {
-				do(fmt.Sprintf("receive %d %v", n, all), func(c *world) error {
+				may("receive", receive{len: n, waitAll: all}, func(c *world) error {
 					c.posted++
 					c.r.Post(uint64(c.posted), n, all)
 					c.buffers = append(c.buffers, buffer{id: uint64(c.posted)})
@@ -212,7 +211,15 @@ func (w *world) steps(sc *scope) (all []step, inner int) {
 			}
 		}
 	}
-	return all, inner
+	return all
+}
+
+// stuck returns what is wrong if only an application can go on.
+func (w *world) stuck() error {
+	if len(w.r.receives) > 0 && (w.s.unsent > 0 || w.wants || w.s.closed) {
+		return errors.New("both sides wait")
+	}
+	return nil
 }
 
 // arrive delivers the oldest data.
@@ -301,52 +308,29 @@ func (w *world) invariants() error {
 	return nil
 }
 
-// explore looks at every state in scope. It returns how many there are, and the shortest way to one where something is
-// broken.
-func explore(sc scope, broken fault, most int) (states, reentries int, way []string, err error) {
+// most bounds the states of one scope.
+const most = 20_000_000
+
+// check looks at every state in scope. reentries is how often a direct phase follows an indirect one.
+func check(sc scope, broken fault) (r explore.Report, reentries int) {
 	start := &world{s: *NewSender(sc.ring, Dynamic), r: *NewReceiver(sc.ring)}
 	start.s.break_ = broken
-	type seen struct {
-		before int32
-		name   string
+	m := explore.Model[*world]{
+		Start: start,
+		Key:   func(b []byte, w *world) []byte { return w.key(b) },
+		Steps: func(w *world) []explore.Step[*world] {
+			all := w.steps(&sc)
+			for _, st := range all {
+				if st.To.s.phase%2 == 0 && w.s.phase%2 == 1 {
+					reentries++
+				}
+			}
+			return all
+		},
+		Stuck: (*world).stuck,
+		Most:  most,
 	}
-	at := map[[16]byte]int32{start.key(): 0}
-	log := []seen{{-1, ""}}
-	queue := []*world{start}
-	trace := func(i int32, last string) (way []string) {
-		for ; i > 0; i = log[i].before {
-			way = append(way, log[i].name)
-		}
-		slices.Reverse(way)
-		return append(way, last)
-	}
-	for i := int32(0); int(i) < len(queue); i++ {
-		w := queue[i]
-		queue[i] = nil
-		all, inner := w.steps(&sc)
-		if inner == 0 && (len(w.r.receives) > 0 && (w.s.unsent > 0 || w.wants) || w.s.closed && len(w.r.receives) > 0) {
-			return len(log), reentries, trace(i, "nothing"), errors.New("both sides wait")
-		}
-		for _, st := range all {
-			if st.err != nil {
-				return len(log), reentries, trace(i, st.name), st.err
-			}
-			if st.to.s.phase%2 == 0 && w.s.phase%2 == 1 {
-				reentries++
-			}
-			key := st.to.key()
-			if _, known := at[key]; known {
-				continue
-			}
-			at[key] = int32(len(log))
-			log = append(log, seen{i, st.name})
-			queue = append(queue, st.to)
-			if len(log) >= most {
-				return len(log), reentries, nil, errors.New("too many states")
-			}
-		}
-	}
-	return len(log), reentries, nil, nil
+	return m.Run(), reentries
 }
 
 // TestEveryOrder: whatever the order of events, data lands in the receive that is next, every byte once, and neither side
@@ -366,10 +350,10 @@ func TestEveryOrder(t *testing.T) {
 	}
 	for name, sc := range scopes {
 		t.Run(name, func(t *testing.T) {
-			states, reentries, way, err := explore(sc, sound, 20_000_000)
-			t.Logf("%d states, %d ways back into a direct phase", states, reentries)
-			if err != nil {
-				t.Fatalf("%v after\n%s", err, strings.Join(way, "\n"))
+			r, reentries := check(sc, sound)
+			t.Logf("%d states, %d ways back into a direct phase", r.States, reentries)
+			if r.Err != nil {
+				t.Fatalf("%v after\n%s", r.Err, strings.Join(r.Trace, "\n"))
 			}
 			if reentries == 0 {
 				t.Error("no indirect phase ends")
@@ -388,11 +372,11 @@ func TestCheckerFindsFaults(t *testing.T) {
 			if broken == answersLate {
 				sc.withdrawals = 1
 			}
-			states, _, way, err := explore(sc, broken, 20_000_000)
-			if err == nil || way == nil {
-				t.Fatalf("nothing is found in %d states: %v", states, err)
+			r, _ := check(sc, broken)
+			if r.Err == nil || r.Trace == nil {
+				t.Fatalf("nothing is found in %d states: %v", r.States, r.Err)
 			}
-			t.Logf("%v after %d states and %d steps:\n%s", err, states, len(way), strings.Join(way, "\n"))
+			t.Logf("%v after %d states and %d steps:\n%s", r.Err, r.States, len(r.Trace), strings.Join(r.Trace, "\n"))
 		})
 	}
 }
