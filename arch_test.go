@@ -50,16 +50,17 @@ var edges = map[string][]string{
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
-	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/purse", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},
 	"pkg/connmgr/history":           {"pkg/scheduler"},                                    // for what it predicts, a Cost
 	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
 	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/reason", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
-	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/iwarp"},
+	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp"},
 	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/machine":           {"internal/cgroup"},
 	"pkg/connmgr/metrics":           {"internal/reason", "pkg/connmgr/report"},
+	"pkg/connmgr/purse":             {"internal/job"},                       // credits as messages carry them
 	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
 	"pkg/connmgr/results":           {"pkg/resultcache", "pkg/resultcache/disk"},
@@ -174,7 +175,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is

@@ -17,8 +17,8 @@ func (h *Host) creditsLocked() {
 // addLocked keeps a credit that was granted, or was taken and not spent. It returns it to the daemon at once
 // if there are more than this side will ever use.
 func (c *conn) addLocked(credit job.Credit) {
-	c.credits = append(c.credits, credit)
-	if !c.Room(len(c.credits)) {
+	c.credits.Put(credit)
+	if !c.Room(c.credits.Len()) {
 		c.returnLocked(1)
 		return
 	}
@@ -28,19 +28,14 @@ func (c *conn) addLocked(credit job.Credit) {
 // takeLocked removes and returns the next credit; there must be one. A link.Flight spends it, or addLocked
 // puts it back.
 func (c *conn) takeLocked() job.Credit {
-	last := len(c.credits) - 1
-	credit := c.credits[last]
-	c.credits = c.credits[:last]
 	c.Use()
-	return credit
+	return c.credits.Take()
 }
 
 // returnLocked returns up to n unspent credits to the daemon.
 func (c *conn) returnLocked(n int) {
-	for ; n > 0 && len(c.credits) > 0; n-- {
-		last := len(c.credits) - 1
-		c.Return(c.credits[last])
-		c.credits = c.credits[:last]
+	for ; n > 0 && c.credits.Len() > 0; n-- {
+		c.Return(c.credits.Take())
 	}
 	c.h.creditsLocked()
 }
@@ -58,7 +53,7 @@ func (h *Host) bestLocked() *conn {
 	var best *conn
 	var least uint64
 	for _, l := range h.links {
-		if len(l.credits) == 0 {
+		if l.credits.Len() == 0 {
 			continue
 		}
 		n := l.Backlog()
@@ -83,7 +78,7 @@ func (h *Host) runningLocked() (n int) {
 // unspentLocked counts our credits.
 func (h *Host) unspentLocked() (n int) {
 	for _, l := range h.links {
-		n += len(l.credits)
+		n += l.credits.Len()
 	}
 	return n
 }

@@ -69,7 +69,7 @@ func (h *Host) spareLocked() {
 	}
 	h.link.NoMore(time.Now(), u.jobs, len(u.builds))
 	for _, l := range h.links {
-		l.returnLocked(len(l.credits))
+		l.returnLocked(l.credits.Len())
 	}
 }
 

@@ -35,6 +35,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/purse"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -97,7 +98,7 @@ type counts struct {
 type conn struct {
 	*link.Link // nil until the daemon's first message, then fixed; guarded by Farm.mu
 	h          *Host
-	credits    []job.Credit // the last one is used next; guarded by Farm.mu
+	credits    purse.Purse // guarded by Farm.mu
 }
 
 // queue holds the jobs that wait for the scheduler's decision; guarded by Farm.mu.

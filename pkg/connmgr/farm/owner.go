@@ -30,7 +30,7 @@ func (c *conn) Learned(l *link.Link, what link.News) {
 		h.loadLocked(l.View().Load)
 	case link.DrainBegun:
 		h.drainingLocked()
-		c.returnLocked(len(c.credits))
+		c.returnLocked(c.credits.Len())
 	case link.DemandHeard:
 		f.demandsLocked(time.Now())
 	case link.BoardRead:

@@ -56,6 +56,6 @@ func (h *Host) retireLocked(l *conn, now time.Time) {
 		return
 	}
 	h.links = slices.DeleteFunc(h.links, func(x *conn) bool { return x == l })
-	l.returnLocked(len(l.credits))
+	l.returnLocked(l.credits.Len())
 	l.Retire(errIdle) // only once, because it is not in links any more
 }

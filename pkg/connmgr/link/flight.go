@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/purse"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -33,10 +34,9 @@ type Flight struct {
 	done chan struct{}
 
 	// guarded by Link.mu until done is closed
-	off       uint64               // bytes posted
-	writes    int                  // Writes posted and not completed
-	sizes     [chunksPosted]uint64 // of these, in bytes
-	sent      bool                 // the Job is posted: a Result is due
+	off       uint64 // bytes posted
+	leg       purse.Leg
+	sizes     [chunksPosted]uint64 // of the Writes posted and not completed, in bytes
 	cancelled time.Time
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/purse"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -32,7 +33,7 @@ func (l *Link) jobLocked(f *Flight) {
 		l.failLocked(err)
 		return
 	}
-	f.sent = true
+	f.leg.Send()
 	// Unsignaled: its place on the SQ is known to be free when a later Write has completed.
 	wr := iwarp.SendWR{ID: wrOther, Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Unsignaled, Data: f.Msg}
 	if f.Eager { // then it counts as the flight's only Write
@@ -51,12 +52,8 @@ func (l *Link) jobLocked(f *Flight) {
 	}
 }
 
-// unspentLocked ends f, which was cancelled before its Job was sent, unless posted Writes are still to
-// complete. Nothing ran, so it returns f's credit.
+// unspentLocked ends f, which was cancelled before its Job was sent. Nothing ran, so it returns f's credit.
 func (l *Link) unspentLocked(f *Flight) {
-	if f.writes > 0 {
-		return
-	}
 	l.sendLocked(&job.Return{Credit: f.Credit.ID}, l.ends(&f.Credit))
 	delete(l.flights, f.ID)
 	f.end(ErrCancelled)
@@ -68,7 +65,7 @@ func (l *Link) result(i int, r *job.Result, inv iwarp.STag) {
 	l.mu.Lock()
 	l.spare = append(l.spare, i)
 	f := l.flights[r.ID]
-	if f == nil || !f.sent || f.Result != nil || inv != f.Sink.STag() {
+	if f == nil || !f.leg.Due() || inv != f.Sink.STag() {
 		l.failLocked(fmt.Errorf("daemon answered job %d, which it was not asked", r.ID))
 		l.mu.Unlock()
 		return
@@ -84,7 +81,7 @@ func (l *Link) result(i int, r *job.Result, inv iwarp.STag) {
 	f.Result = r
 	f.Answered = time.Now()
 	l.setViewLocked(r.Load, FromResult)
-	l.landLocked(f)
+	l.goOnLocked(f, f.leg.Answer())
 	l.mu.Unlock()
 	out := uint64(0)
 	if f.Length == 0 { // the daemon fetched it
@@ -93,15 +90,22 @@ func (l *Link) result(i int, r *job.Result, inv iwarp.STag) {
 	l.owner.Answered(l, r.Load, out, r.Next)
 }
 
-// landLocked removes f if it is answered and its source is not read any more: the completion of a Write may
-// be polled after the answer to what it carried. serve then closes its Done, once the owner has been told all
-// that came with the answer.
-func (l *Link) landLocked(f *Flight) {
-	if f.Result == nil || f.writes > 0 {
-		return
+// goOnLocked does what f's leg says.
+func (l *Link) goOnLocked(f *Flight, then purse.Then) {
+	switch then {
+	case purse.Nothing:
+	case purse.Ask:
+		l.cancels.Add(f.ID)
+		l.sendCancelLocked()
+	case purse.Hold:
+		l.turns.drop(f)
+	case purse.GiveBack:
+		l.turns.drop(f)
+		l.unspentLocked(f)
+	case purse.Land: // serve closes its Done, once the owner has been told all that came with the answer
+		delete(l.flights, f.ID)
+		l.landed = append(l.landed, f)
 	}
-	delete(l.flights, f.ID)
-	l.landed = append(l.landed, f)
 }
 
 // Cancel asks the daemon to end f. The caller still waits for Done: a Result comes unless the Job was not
@@ -109,26 +113,18 @@ func (l *Link) landLocked(f *Flight) {
 func (l *Link) Cancel(f *Flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.flights[f.ID] != f || !f.cancelled.IsZero() {
+	if l.flights[f.ID] != f {
 		return
 	}
-	f.cancelled = time.Now()
-	if !f.sent {
-		l.turns.drop(f)
-		l.unspentLocked(f)
-		return
+	if f.cancelled.IsZero() {
+		f.cancelled = time.Now()
 	}
-	l.cancels = append(l.cancels, f.ID)
-	l.sendCancelLocked()
+	l.goOnLocked(f, f.leg.Cancel())
 }
 
 // sendCancelLocked sends the waiting cancellations if the last Cancel has been acknowledged.
 func (l *Link) sendCancelLocked() {
-	if l.cancelSeq != l.cancelAcked || len(l.cancels) == 0 {
-		return
+	if m := l.cancels.Next(); m != nil {
+		l.sendLocked(m, 0)
 	}
-	n := min(len(l.cancels), job.MaxCancels)
-	l.cancelSeq++
-	l.sendLocked(&job.Cancel{Seq: l.cancelSeq, Jobs: l.cancels[:n]}, 0)
-	l.cancels = append(l.cancels[:0], l.cancels[n:]...)
 }

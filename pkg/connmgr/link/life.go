@@ -86,7 +86,7 @@ func (l *Link) movesLocked(s *iwarp.QPStats) bool {
 		return false
 	}
 	for _, f := range l.flights {
-		if f.writes > 0 || f.sent && f.Length == 0 {
+		if f.leg.Writes() > 0 || f.leg.Sent() && f.Length == 0 {
 			return true
 		}
 	}

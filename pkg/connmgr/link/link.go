@@ -27,6 +27,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/purse"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -149,11 +150,10 @@ type Link struct {
 	view     View
 	board    boardReader
 
-	beatSeq, beatAcked     uint32
-	beatAt                 time.Time // when the last heartbeat was sent
-	beatMark               uint64    // bytes of the stream acknowledged before that heartbeat is
-	cancelSeq, cancelAcked uint32
-	cancels                []uint64 // ids of flights; wait for the Ack of the last Cancel
+	beatSeq, beatAcked uint32
+	beatAt             time.Time     // when the last heartbeat was sent
+	beatMark           uint64        // bytes of the stream acknowledged before that heartbeat is
+	cancels            purse.Cancels // of flights, by ID
 
 	heard   int64  // frames and messages received until the last tick, without board reads
 	sent    uint64 // FPDUs sent until the last tick

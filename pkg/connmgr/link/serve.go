@@ -190,7 +190,7 @@ func (l *Link) acknowledged(msg *job.Ack) bool {
 	case job.KindDemand:
 		l.demand.acked = msg.Seq
 	case job.KindCancel:
-		l.cancelAcked = msg.Seq
+		l.cancels.Acked(msg.Seq)
 		l.sendCancelLocked()
 	default:
 		l.failLocked(errors.New("daemon acknowledged what was not sent"))

@@ -40,7 +40,7 @@ func (l *Link) postLocked() {
 		switch {
 		case f.off == f.Length:
 			l.jobLocked(f)
-		case f.writes < chunksPosted: // otherwise a completion queues it again
+		case f.leg.Writes() < chunksPosted: // otherwise a completion queues it again
 			l.turns.again(f)
 		}
 	}
@@ -74,9 +74,9 @@ func (l *Link) wroteOutLocked(f *Flight, n uint64) {
 		l.turns.busy, l.turns.moved = time.Now(), 0
 	}
 	l.turns.posted += n
-	f.sizes[f.writes] = n
+	f.sizes[f.leg.Writes()] = n
 	f.off += n
-	f.writes++
+	f.leg.Write()
 }
 
 // wroteLocked handles the completion of f's oldest Write. It returns how many bytes to report by Owner.Moved:
@@ -84,7 +84,7 @@ func (l *Link) wroteOutLocked(f *Flight, n uint64) {
 func (l *Link) wroteLocked(f *Flight, ok bool) (moved uint64) {
 	n := f.sizes[0]
 	copy(f.sizes[:], f.sizes[1:])
-	f.writes--
+	then := f.leg.Written()
 	l.turns.posted -= n
 	if !ok {
 		return 0 // the QP ends, and f with it
@@ -92,17 +92,14 @@ func (l *Link) wroteLocked(f *Flight, ok bool) (moved uint64) {
 	if l.turns.moved += n; l.turns.posted == 0 {
 		l.path.wrote(l.turns.moved, time.Since(l.turns.busy))
 	}
-	if f.writes == 0 && f.off == f.Length {
+	if f.leg.Writes() == 0 && f.off == f.Length {
 		f.Wrote = time.Now()
 		moved = f.Length
 	}
-	switch {
-	case !f.cancelled.IsZero() && !f.sent:
-		l.unspentLocked(f)
-	case f.off < f.Length && f.writes == chunksPosted-1:
+	if f.cancelled.IsZero() && f.off < f.Length && f.leg.Writes() == chunksPosted-1 {
 		l.turns.again(f)
 	}
+	l.goOnLocked(f, then)
 	l.postLocked()
-	l.landLocked(f)
 	return moved
 }
