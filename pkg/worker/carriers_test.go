@@ -410,8 +410,10 @@ func TestGuessedCredit(t *testing.T) {
 				ts.mu.Lock()
 				defer ts.mu.Unlock()
 				for c := range ts.conns {
-					if len(c.toGrant) > 0 {
-						return c.toGrant[0]
+					for _, k := range c.credits {
+						if !k.lent.Told() {
+							return k.lent.ID
+						}
 					}
 				}
 				return 0

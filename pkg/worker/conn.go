@@ -71,12 +71,10 @@ type conn struct {
 	offers    map[uint64]*offer  // results to be fetched, by the client's job ID
 	lastWR    uint64
 	life      signs
-	ending    ending               // why we end it, if not because of a message
-	jobs      uint64               // received so far
-	unasked   [job.NumKinds]window // by kind
-	toGrant   []uint64             // credits that no Grant has announced yet
-	toRecall  int                  // credits that the next Recall asks for
-	wantDrain bool                 // a Drain is to be sent
+	ending    ending // why we end it, if not because of a message
+	jobs      uint64 // received so far
+	unasked   job.Unasked
+	wantDrain bool // a Drain is to be sent
 	listing   listing
 }
 
@@ -98,12 +96,6 @@ type listing struct {
 
 // errLost ends what was under way on a connection that is gone.
 var errLost = errors.New("connection lost")
-
-// window allows one unsolicited message of a kind to be unacknowledged.
-type window struct {
-	seq     uint32
-	waiting bool
-}
 
 func newConn(s *Server, id uint64, remote net.Addr) *conn {
 	return &conn{

@@ -3,7 +3,6 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -76,14 +75,8 @@ func (s *Server) rebalanceLocked() {
 			continue
 		}
 		c.lendLocked(k, r.Grant())
-		c.toGrant = append(c.toGrant, k.lent.ID)
 	}
-	for c := range s.conns {
-		c.toRecall = 0
-	}
-	for _, x := range r.Recalls() {
-		connOf(x.Conn).toRecall = x.Count
-	}
+	r.Recalls() // pumpLocked asks for them
 	for c := range s.conns {
 		c.pumpLocked()
 	}
@@ -147,7 +140,7 @@ func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
 // slots stay open, it can, and takeSource does what is needed.
 func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 	k := c.credits[id]
-	if k == nil || slices.Contains(c.toGrant, id) { // nobody has told the client of that one: it is a guess
+	if k == nil || !k.lent.Told() { // nobody has told the client of that one: it is a guess
 		return nil, fmt.Errorf("credit %d is not the client's", id)
 	}
 	if k.buf == nil && w.Inv {

@@ -43,8 +43,8 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 		c.qp.Abort()
 		return
 	}
-	if w := &c.unasked[job.KindHeartbeat]; c.state == connServing && !w.waiting && c.life.silent >= c.s.o.Heartbeat {
-		c.tellLocked(&job.Heartbeat{Seq: w.open()})
+	if c.state == connServing && c.unasked.Free(job.KindHeartbeat) && c.life.silent >= c.s.o.Heartbeat {
+		c.tellLocked(&job.Heartbeat{Seq: c.unasked.Next(job.KindHeartbeat)})
 	}
 }
 
@@ -129,7 +129,6 @@ func (c *conn) release() {
 	clear(c.credits)
 	clear(c.sending)
 	errs = append(errs, c.closeKeptLocked()...)
-	c.toGrant = nil
 	errs = append(errs, c.board.free())
 	c.board = nil
 	if c.recvMR != nil {

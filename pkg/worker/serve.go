@@ -203,11 +203,9 @@ func (c *conn) hello(m *job.Hello) error {
 func (c *conn) acked(m *job.Ack) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	w := &c.unasked[m.Of]
-	if !w.waiting || w.seq != m.Seq {
+	if !c.unasked.Acked(m) {
 		return fmt.Errorf("an Ack of message %d of kind %d, which was not sent", m.Seq, m.Of)
 	}
-	w.waiting = false
 	// Credits that a Recall brought back came before its Ack. If there were none, the client needs its
 	// credits: it is asked again when something changes, not at once.
 	c.pumpLocked()

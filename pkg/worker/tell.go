@@ -71,13 +71,6 @@ func (c *conn) failed(err error) {
 	}
 }
 
-// open takes the window for a message and returns its sequence number.
-func (w *window) open() uint32 {
-	w.seq++
-	w.waiting = true
-	return w.seq
-}
-
 // ack acknowledges an unsolicited message of the client. The queue can be full only if the client sends the
 // next message before the Ack of the last.
 func (c *conn) ack(of job.Kind, seq uint32) error {
@@ -91,35 +84,31 @@ func (c *conn) pumpLocked() {
 	if c.state != connServing {
 		return
 	}
-	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.listing.names { // before the toolchains, with which a manager begins to send jobs
+	if c.unasked.Free(job.KindCompilers) && c.listing.names { // before the toolchains, with which a manager begins to send jobs
 		c.listing.names = false
-		c.tellLocked(&job.Compilers{Seq: w.open(), Names: offered.Names(c.s.Toolchains())})
+		c.tellLocked(&job.Compilers{Seq: c.unasked.Next(job.KindCompilers), Names: offered.Names(c.s.Toolchains())})
 	}
-	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listing.next >= 0 {
+	if c.unasked.Free(job.KindToolchains) && c.listing.next >= 0 {
 		n := min(len(c.listing.ids)-c.listing.next, job.MaxIDs)
-		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listing.next), Total: uint16(len(c.listing.ids)), More: c.s.Identifying(), IDs: c.listing.ids[c.listing.next : c.listing.next+n]}
+		m := &job.Toolchains{Seq: c.unasked.Next(job.KindToolchains), First: uint16(c.listing.next), Total: uint16(len(c.listing.ids)), More: c.s.Identifying(), IDs: c.listing.ids[c.listing.next : c.listing.next+n]}
 		if c.listing.next += n; c.listing.next == len(c.listing.ids) {
 			c.listing.next = -1
 		}
 		c.tellLocked(m)
 	}
-	if w := &c.unasked[job.KindGrant]; !w.waiting && len(c.toGrant) > 0 {
-		m := &job.Grant{}
-		for len(c.toGrant) > 0 && len(m.Credits) < job.MaxCredits {
-			k := c.credits[c.toGrant[0]]
-			c.toGrant = c.toGrant[1:]
-			m.Credits = append(m.Credits, k.onWire())
+	if c.unasked.Free(job.KindGrant) && c.lent.Untold() {
+		m := &job.Grant{Seq: c.unasked.Next(job.KindGrant)}
+		for _, k := range c.lent.Announce(job.MaxCredits) {
+			m.Credits = append(m.Credits, c.credits[k.ID].onWire())
 		}
-		m.Seq = w.open()
 		c.tellLocked(m)
 	}
-	if w := &c.unasked[job.KindRecall]; !w.waiting && c.toRecall > 0 {
-		c.tellLocked(&job.Recall{Seq: w.open(), Count: uint16(c.toRecall)})
-		c.toRecall = 0
+	if c.unasked.Free(job.KindRecall) && c.lent.Recalled() {
+		c.tellLocked(&job.Recall{Seq: c.unasked.Next(job.KindRecall), Count: uint16(c.lent.Recall())})
 	}
-	if w := &c.unasked[job.KindDrain]; !w.waiting && c.wantDrain {
+	if c.unasked.Free(job.KindDrain) && c.wantDrain {
 		c.wantDrain = false
-		c.tellLocked(&job.Drain{Seq: w.open()})
+		c.tellLocked(&job.Drain{Seq: c.unasked.Next(job.KindDrain)})
 	}
 }
 

@@ -17,10 +17,11 @@ type Conn struct {
 	want   int     // credits that it can hold; 0 = any number
 
 	credits  []*Credit // unspent, the oldest first
+	untold   []*Credit // of these, those that no message has announced yet
 	jobs     int       // unanswered
 	results  int       // to be fetched
 	lastJob  time.Time // arrival of the last job; zero: none yet
-	recalled int       // credits recalled by the current Round
+	recalled int       // credits recalled by the last Round that no Recall has asked for yet
 }
 
 // Credit is the right to run one job, held by a connection.
@@ -28,6 +29,7 @@ type Credit struct {
 	ID   uint64 // unique within the Ledger
 	Bare bool   // it has no slot; set by the caller of Grant
 
+	told  bool // announced to the client
 	given time.Time
 	asked time.Time // when the client was asked to return it; zero: it was not
 }

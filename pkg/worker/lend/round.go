@@ -60,10 +60,13 @@ func (r *Round) Next() *Conn {
 	return nil
 }
 
-// Grant gives the connection its credit.
+// Grant gives the connection its credit, which is to be announced (Conn.Announce).
 func (r *Round) Grant() *Credit {
 	r.free--
-	return r.l.Grant(r.to, r.now)
+	k := r.l.Grant(r.to, r.now)
+	k.told = false
+	r.to.untold = append(r.to.untold, k)
+	return k
 }
 
 // Lack skips the connection's client, for which the host has no slot.
@@ -102,10 +105,10 @@ func (l *Ledger) Due(c *Conn, now time.Time) bool {
 	return free > 0 && !cl.tenant.patience.tried(now) && cl.held() < cl.share && c.hasRoom()
 }
 
-// Grant gives a connection a credit.
+// Grant gives a connection a credit, and counts on the caller to announce it.
 func (l *Ledger) Grant(c *Conn, now time.Time) *Credit {
 	l.lastID++
-	k := &Credit{ID: l.lastID, given: now}
+	k := &Credit{ID: l.lastID, given: now, told: true}
 	c.credits = append(c.credits, k)
 	return k
 }

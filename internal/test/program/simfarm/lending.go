@@ -71,6 +71,7 @@ func (d *daemon) rebalance() {
 	}
 	for _, c := range d.conns {
 		if n := granted[c]; n > 0 {
+			c.lent.Announce(n)
 			d.e.after(d.RTT/2, func() { c.l.granted(c, n) })
 		}
 		d.ask(c)
