@@ -26,6 +26,9 @@ type Model[W any] struct {
 	// Stuck, if not nil, is called for each state in which nothing happens by itself. It returns what is wrong with
 	// that, or nil if the system may rest there.
 	Stuck func(w W) error
+	// Rests says that what happens by itself can always come to an end, so that each state leads to one in which nothing
+	// does. Until then it may go round: in the end, everything happens that can.
+	Rests bool
 	// Most bounds the number of states.
 	Most int
 }
@@ -60,6 +63,9 @@ type Report struct {
 // ErrMany says that a model has more states than Model.Most.
 var ErrMany = errors.New("too many states")
 
+// ErrRestless says that a model with Model.Rests has a state that does not lead to one in which nothing happens.
+var ErrRestless = errors.New("from here on it goes round in circles for ever")
+
 // seen is how a state was first reached: by which step of which earlier one.
 type seen struct{ before, step int32 }
 
@@ -72,8 +78,9 @@ func (m *Model[W]) Run() (r Report) {
 		buf = m.Key(buf[:0], w)
 		return [2]uint64{maphash.Bytes(seeds[0], buf), maphash.Bytes(seeds[1], buf)}
 	}
-	known := map[[2]uint64]struct{}{key(m.Start): {}}
+	known := map[[2]uint64]int32{key(m.Start): 0}
 	log := []seen{{-1, -1}}
+	var inner graph
 	for front, at := []W{m.Start}, int32(0); len(front) > 0; r.Depth++ {
 		var next []W
 		for i, w := range front {
@@ -95,10 +102,17 @@ func (m *Model[W]) Run() (r Report) {
 					return r
 				}
 				k := key(s.To)
-				if _, old := known[k]; old {
+				to, old := known[k]
+				if !old {
+					to = int32(len(log))
+				}
+				if m.Rests && !s.Choice {
+					inner.add(to)
+				}
+				if old {
 					continue
 				}
-				known[k] = struct{}{}
+				known[k] = to
 				log = append(log, seen{at, int32(j)})
 				if len(log) >= m.Most {
 					r.States, r.Err = len(log), ErrMany
@@ -106,12 +120,19 @@ func (m *Model[W]) Run() (r Report) {
 				}
 				next = append(next, s.To)
 			}
+			inner.end()
 			at++
 		}
 		front = next
 	}
 	r.States = len(log)
 	r.Depth-- // nothing is behind the last states
+	if !m.Rests {
+		return r
+	}
+	if i := inner.restless(); i >= 0 {
+		r.Err, r.Trace = ErrRestless, m.trace(log, i)
+	}
 	return r
 }
 

@@ -103,3 +103,32 @@ func TestStuck(t *testing.T) {
 		t.Errorf("got %+v, want that the first state is stuck", r)
 	}
 }
+
+// TestRestless: a state from which nothing leads to rest is found; one that can go round, but need not, is none.
+func TestRestless(t *testing.T) {
+	var choice, way bool // the round needs a choice; there is a way out of it
+	next := func(j jugs) (all []Step[jugs]) {
+		if j.three == 3 {
+			return nil
+		}
+		if j.three < 2 {
+			return []Step[jugs]{{Name: "fill", To: jugs{j.three + 1, 0}}}
+		}
+		if way {
+			all = append(all, Step[jugs]{Name: "drop", To: jugs{3, 0}})
+		}
+		return append(all, Step[jugs]{Name: "pour", To: jugs{2, 1 - j.five}, Choice: choice && j.five == 1})
+	}
+	m := &Model[jugs]{Most: 100, Rests: true, Key: func(b []byte, j jugs) []byte { return j.key(b) }, Steps: next}
+	if r := m.Run(); !errors.Is(r.Err, ErrRestless) {
+		t.Errorf("got %v after %q", r.Err, r.Trace)
+	}
+	choice = true
+	if r := m.Run(); r.Err != nil {
+		t.Errorf("with a choice: %v after %q", r.Err, r.Trace)
+	}
+	choice, way = false, true
+	if r := m.Run(); r.Err != nil {
+		t.Errorf("with a way out: %v after %q", r.Err, r.Trace)
+	}
+}

@@ -12,15 +12,19 @@ import (
 
 // Form knows how to copy the objects of a model, and what tells them apart. It looks into unexported fields, so that
 // code under test needs neither a Clone nor an Equal for it. What is neither copied nor compared are functions, channels
-// and locations of times. Two slices of one array are copied as two arrays.
+// and locations of times. Two slices of one array are copied as two arrays, and no pointer may point into the middle of
+// another object.
 //
 // A Form is for one goroutine.
 type Form struct {
 	skip   map[field]bool
 	number map[field]string
+	shared map[reflect.Type]bool
 	types  map[reflect.Type]*kind
 
 	spaces map[string]map[uint64]uint64
+	done   map[unsafe.Pointer]unsafe.Pointer // scratch space of Copy
+	seen   map[unsafe.Pointer]uint64         // and of Key
 }
 
 type field struct {
@@ -48,7 +52,8 @@ type keying struct {
 
 // NewForm returns a Form without special rules.
 func NewForm() *Form {
-	return &Form{skip: make(map[field]bool), number: make(map[field]string), types: make(map[reflect.Type]*kind), spaces: make(map[string]map[uint64]uint64)}
+	return &Form{skip: make(map[field]bool), number: make(map[field]string), shared: make(map[reflect.Type]bool), types: make(map[reflect.Type]*kind), spaces: make(map[string]map[uint64]uint64),
+		done: make(map[unsafe.Pointer]unsafe.Pointer), seen: make(map[unsafe.Pointer]uint64)}
 }
 
 // Skip leaves fields of the struct x out of keys: scratch space, and what has no effect.
@@ -57,6 +62,9 @@ func (f *Form) Skip(x any, names ...string) {
 		f.skip[fieldOf(x, n)] = true
 	}
 }
+
+// Share says that what a pointer to x's type points to never changes, so that copies may have it too.
+func (f *Form) Share(x any) { f.shared[reflect.TypeOf(x)] = true }
 
 // Number says that a field of the struct x, an integer, is a name: only which fields of the same space are equal
 // matters. In keys, names are counted in the order in which they appear; 0 stays 0.
@@ -75,7 +83,8 @@ func fieldOf(x any, name string) field {
 
 // Copy returns a copy of x and of all that it refers to.
 func Copy[T any](f *Form, x *T) *T {
-	c := copying{done: make(map[unsafe.Pointer]unsafe.Pointer, 32)}
+	clear(f.done)
+	c := copying{done: f.done}
 	f.kind(reflect.TypeFor[*T]()).copy(&c, unsafe.Pointer(&x))
 	return x
 }
@@ -85,7 +94,8 @@ func Key[T any](f *Form, b []byte, x *T) []byte {
 	for _, m := range f.spaces {
 		clear(m)
 	}
-	k := keying{f: f, b: b, seen: make(map[unsafe.Pointer]uint64, 32)}
+	clear(f.seen)
+	k := keying{f: f, b: b, seen: f.seen}
 	f.kind(reflect.TypeFor[*T]()).key(&k, unsafe.Pointer(&x))
 	return k.b
 }
@@ -270,7 +280,7 @@ func (f *Form) pointerKind(t reflect.Type, to *kind) {
 	elem, et, flat := f.kind(t.Elem()), t.Elem(), plain(t.Elem())
 	to.copy = func(c *copying, at unsafe.Pointer) {
 		p := (*unsafe.Pointer)(at)
-		if *p == nil {
+		if *p == nil || f.shared[et] {
 			return
 		}
 		if done, ok := c.done[*p]; ok {
@@ -353,7 +363,7 @@ func (f *Form) interfaceKind(t reflect.Type, to *kind) {
 			return
 		}
 		x := i.Elem()
-		if plain(x.Type()) {
+		if xt := x.Type(); plain(xt) || xt.Kind() == reflect.Pointer && f.shared[xt.Elem()] {
 			return // it cannot change
 		}
 		p := pointer(x)
