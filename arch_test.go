@@ -163,6 +163,7 @@ var edges = map[string][]string{
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
 	"internal/test/suite/attacks":          {}, // tests only
 	"internal/test/suite/attacks/corpus":   {},
+	"internal/test/suite/credits":          {}, // tests only
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only
 	"internal/test/suite/network":          {}, // tests only
