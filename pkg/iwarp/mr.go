@@ -165,6 +165,8 @@ func (m *mr) remoteSpan(q *qp, need Access, to, n uint64) ([]byte, rdmap.Fault) 
 		f = rdmap.FaultStream
 	case m.access&need == 0:
 		f = rdmap.FaultAccess
+	case m.guard != nil && n > GuardedMax:
+		f = rdmap.FaultBounds
 	default:
 		p, f = m.span(to, n)
 	}

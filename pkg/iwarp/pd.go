@@ -29,9 +29,6 @@ func (p *pd) RegMR(buf []byte, a Access, o *MROptions) (MR, error) {
 	m := &mr{pd: p, buf: buf, access: a}
 	if o != nil {
 		m.base, m.guard = o.Base, o.Guard
-		if o.Guard != nil && len(buf) > GuardedMax {
-			return nil, fmt.Errorf("%w: a region with a Guard has at most %d bytes, not %d", ErrInvalid, GuardedMax, len(buf))
-		}
 		if o.QP != nil {
 			q, ok := o.QP.(*qp)
 			if !ok || q.pd != p {

@@ -152,17 +152,35 @@ func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, sync.Locker
 // has been written.
 func (q *qp) copyGuarded(b []byte, guard sync.Locker) []byte {
 	t := &q.tx
-	if t.guarded == nil {
-		t.guarded = make([]byte, 0, GuardedMax)
-	}
 	from := len(t.guarded)
-	if from+len(b) > cap(t.guarded) {
+	switch {
+	case from+len(b) <= cap(t.guarded):
+	case from > 0:
 		return nil
+	case len(b) <= guardedShort:
+		t.guarded = make([]byte, 0, guardedShort)
+	default:
+		t.guarded = guardedLong.Get().(*[GuardedMax]byte)[:0]
 	}
 	guard.Lock()
 	t.guarded = append(t.guarded, b...)
 	guard.Unlock()
 	return t.guarded[from:]
+}
+
+// Copies of guarded memory. A QP keeps room for short ones, as of a page that a peer reads again and
+// again. Room for long ones is borrowed.
+const guardedShort = 4 << 10
+
+var guardedLong = sync.Pool{New: func() any { return new([GuardedMax]byte) }}
+
+// dropGuarded forgets the copies of guarded memory, once they have been written.
+func (t *txState) dropGuarded() {
+	if cap(t.guarded) == GuardedMax {
+		guardedLong.Put((*[GuardedMax]byte)(t.guarded[:GuardedMax]))
+		t.guarded = nil
+	}
+	t.guarded = t.guarded[:0]
 }
 
 // settleAnswers releases the places of the requests whose responses are in the batch that is
@@ -185,7 +203,7 @@ func (q *qp) leaveSources() {
 	}
 	t.sources = t.sources[:0]
 	if !t.copied {
-		t.guarded = t.guarded[:0]
+		t.dropGuarded()
 	}
 }
 

@@ -53,6 +53,33 @@ func TestGuardedRead(t *testing.T) {
 	}
 }
 
+// TestLongGuardedRegion: a region with a Guard may be long, one Read of it may not: that ends the stream as any
+// other Read outside its bounds.
+func TestLongGuardedRegion(t *testing.T) {
+	a, b := readPair(t, 8)
+	var mu sync.Mutex
+	src := make([]byte, 4*iwarp.GuardedMax)
+	for i := range src {
+		src[i] = byte(i * 7 >> 3)
+	}
+	mr := b.Reg(t, src, iwarp.RemoteRead, &iwarp.MROptions{Guard: &mu})
+	dst := make([]byte, iwarp.GuardedMax+1)
+	dm := a.Reg(t, dst, iwarp.LocalWrite, nil)
+	for i, n := range []int{iwarp.GuardedMax, 1, 5000, iwarp.GuardedMax - 1, 300} {
+		to := i*iwarp.GuardedMax/2 + 3
+		a.Post(t, &iwarp.SendWR{ID: uint64(i), Op: iwarp.OpRead, STag: mr.STag(), TO: uint64(to),
+			SGL: []iwarp.SGE{{Length: uint32(n), LKey: dm.STag()}}})
+		a.WaitOK(t, uint64(i))
+		if !bytes.Equal(dst[:n], src[to:to+n]) {
+			t.Fatalf("a Read of %d bytes brought something else", n)
+		}
+	}
+	a.Post(t, &iwarp.SendWR{ID: 9, Op: iwarp.OpRead, STag: mr.STag(), SGL: []iwarp.SGE{{Length: iwarp.GuardedMax + 1, LKey: dm.STag()}}})
+	if wc := a.Wait(t); wc.Status == iwarp.StatusSuccess {
+		t.Error("a Read of more than GuardedMax bytes succeeded")
+	}
+}
+
 // TestGuardedReadSpansBatches: many small Reads of guarded memory and empty ones,
 // with segments as small as they may be.
 func TestGuardedReadSpansBatches(t *testing.T) {

@@ -444,7 +444,7 @@ func (q *qp) written(by *qp) {
 	if t.current > 0 {
 		q.leaveHeld()
 	}
-	if len(t.sources) > 0 {
+	if len(t.sources) > 0 || len(t.guarded) > 0 {
 		q.leaveSources()
 	}
 	q.mu.Lock()

@@ -110,14 +110,15 @@ type MROptions struct {
 	Base uint64
 	// Guard, when set, is held while the software stack copies bytes for an RDMA Read of the
 	// region, so that its owner may change them meanwhile. Without it a concurrent change
-	// breaks the CRC, and with that the connection. It is for a small region, of at most
-	// GuardedMax bytes. A device that reads memory by itself ignores it: what it reads may be
-	// torn.
+	// breaks the CRC, and with that the connection. One Read of such a region has at most
+	// GuardedMax bytes; a longer one is outside its bounds. A device that reads memory by itself
+	// ignores the Guard: what it reads may be torn.
 	Guard sync.Locker
 }
 
-// GuardedMax is the length of the longest region with a Guard, in bytes.
-const GuardedMax = 4096
+// GuardedMax is the length of the longest Read of a region with a Guard, in bytes. It bounds what a
+// peer can make the software stack copy at a time, and how long that holds the Guard.
+const GuardedMax = 64 << 10
 
 // MR is a registered memory region. LKey and RKey are both its STag.
 type MR interface {
