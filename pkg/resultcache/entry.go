@@ -98,8 +98,8 @@ func (e *Entry) Parts() []*[]byte {
 // Append appends e as it is kept to dst.
 func (e *Entry) Append(dst []byte) ([]byte, error) {
 	n := e.Len()
-	if n > MaxLen || len(e.Files) > maxFiles {
-		return dst, fmt.Errorf("result of %d bytes in %d files: too big to keep", n, len(e.Files))
+	if n > MaxLen {
+		return dst, fmt.Errorf("result of %d bytes: too big to keep", n)
 	}
 	raw := make([]byte, 0, n)
 	raw = append(append(raw, e.Stdout...), e.Stderr...)
@@ -116,18 +116,55 @@ func (e *Entry) Append(dst []byte) ([]byte, error) {
 			outputs, packed = p, true
 		}
 	}
+	r := Raw{Key: e.Key, Origin: e.Origin, Exit: e.Exit, Stdout: uint32(len(e.Stdout)), Stderr: uint32(len(e.Stderr)), Packed: packed, Outputs: outputs}
+	for i := range e.Files {
+		r.Files = append(r.Files, RawFile{Index: e.Files[i].Index, Len: uint32(len(e.Files[i].Data))})
+	}
+	dst, err := r.AppendFront(dst)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, outputs...), nil
+}
+
+// Raw is an Entry whose outputs are in one piece, as a host has them.
+type Raw struct {
+	Key
+	Origin
+	Exit           uint8
+	Stdout, Stderr uint32    // their lengths
+	Files          []RawFile // by ascending Index; each Index once
+	// Outputs are stdout, stderr and the files, one after another. If Packed is set, they are a frame of
+	// package compress.
+	Outputs []byte
+	Packed  bool
+}
+
+// RawFile is one output of a compile.
+type RawFile struct {
+	Index uint8 // in the outputs of the command
+	Len   uint32
+}
+
+// AppendFront appends to dst what is in front of r's Outputs in the entry as it is kept.
+func (r *Raw) AppendFront(dst []byte) ([]byte, error) {
+	if len(r.Outputs) > MaxLen || len(r.Files) > maxFiles {
+		return dst, fmt.Errorf("result of %d bytes in %d files: too big to keep", len(r.Outputs), len(r.Files))
+	}
 	at := len(dst)
-	dst = append(append(dst, magic...), e.Key[:]...)
+	dst = append(append(dst, magic...), r.Key[:]...)
 	dst = append(dst, make([]byte, sha256.Size+headLen)...)
-	dst = e.appendHead(dst, packed)
+	dst = r.appendHead(dst)
 	head := len(dst) - at - HeaderLen
 	if head > maxHead {
 		return dst[:at], fmt.Errorf("result whose description has %d bytes: too big to keep", head)
 	}
 	binary.LittleEndian.PutUint32(dst[at+headAt:], uint32(head))
-	dst = append(dst, outputs...)
-	sum := sumOf(dst[at:])
-	copy(dst[at+sumAt:], sum[:])
+	h := sha256.New()
+	h.Write(dst[at : at+sumAt])
+	h.Write(dst[at+headAt:])
+	h.Write(r.Outputs)
+	h.Sum(dst[:at+sumAt])
 	return dst, nil
 }
 
@@ -140,21 +177,21 @@ func sumOf(b []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-func (e *Entry) appendHead(b []byte, packed bool) []byte {
-	b = wire.AppendUint64(b, uint64(e.Made.UnixNano()))
-	for _, s := range [...]string{e.Host, e.Builder, e.Source, e.Compiler, e.Base} {
+func (r *Raw) appendHead(b []byte) []byte {
+	b = wire.AppendUint64(b, uint64(r.Made.UnixNano()))
+	for _, s := range [...]string{r.Host, r.Builder, r.Source, r.Compiler, r.Base} {
 		b = wire.AppendString(b, s)
 	}
-	b = wire.AppendUint32(b, microseconds(e.CPU))
-	b = wire.AppendUint32(b, microseconds(e.Wall))
-	b = append(b, e.Exit)
-	b = wire.AppendBool(b, packed)
-	b = wire.AppendUint32(b, uint32(len(e.Stdout)))
-	b = wire.AppendUint32(b, uint32(len(e.Stderr)))
-	b = wire.AppendUint32(b, uint32(len(e.Files)))
-	for i := range e.Files {
-		b = append(b, e.Files[i].Index)
-		b = wire.AppendUint32(b, uint32(len(e.Files[i].Data)))
+	b = wire.AppendUint32(b, microseconds(r.CPU))
+	b = wire.AppendUint32(b, microseconds(r.Wall))
+	b = append(b, r.Exit)
+	b = wire.AppendBool(b, r.Packed)
+	b = wire.AppendUint32(b, r.Stdout)
+	b = wire.AppendUint32(b, r.Stderr)
+	b = wire.AppendUint32(b, uint32(len(r.Files)))
+	for i := range r.Files {
+		b = append(b, r.Files[i].Index)
+		b = wire.AppendUint32(b, r.Files[i].Len)
 	}
 	return b
 }

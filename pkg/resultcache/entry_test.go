@@ -47,6 +47,37 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestRaw: a result in one piece, as a host has it, is kept in the same way.
+func TestRaw(t *testing.T) {
+	for _, n := range []int{10, 5000} {
+		e := sample(n)
+		r := Raw{Key: e.Key, Origin: e.Origin, Exit: e.Exit, Stdout: uint32(len(e.Stdout)), Stderr: uint32(len(e.Stderr))}
+		r.Outputs = append(append(r.Outputs, e.Stdout...), e.Stderr...)
+		for _, f := range e.Files {
+			r.Files = append(r.Files, RawFile{f.Index, uint32(len(f.Data))})
+			r.Outputs = append(r.Outputs, f.Data...)
+		}
+		front, err := r.AppendFront([]byte("before"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Decode(append(front[len("before"):], r.Outputs...), e.Key, room)
+		if err != nil || !reflect.DeepEqual(got, e) {
+			t.Errorf("%d bytes: %v, %+v\nwant %+v", n, err, got, e)
+		}
+	}
+}
+
+// BenchmarkRaw is what the sum and the head of a result of 10 KB cost.
+func BenchmarkRaw(b *testing.B) {
+	r := Raw{Outputs: make([]byte, 10<<10), Files: make([]RawFile, 2)}
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		buf, _ = r.AppendFront(buf[:0])
+	}
+}
+
 // TestGolden: what older builds have kept can be read, or has another version.
 func TestGolden(t *testing.T) {
 	e := &Entry{Key: Key{0xab}, Origin: Origin{Made: time.Unix(0, 1), Host: "h"}, Stdout: []byte{}, Stderr: []byte{}, Files: []File{{Index: 1, Data: []byte("xy")}}}
