@@ -231,7 +231,7 @@ func (d *daemon) work() (err error) {
 		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
 		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
-		Store: storeOptions(c), NoStore: !c.Store.Use, Learn: true,
+		Store: storeOptions(c), NoStore: !c.Store.Use, Results: int64(c.Store.Results), Learn: true,
 		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version, Stream: d.stream,
 	})
 	if err == nil {

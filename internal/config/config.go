@@ -147,11 +147,13 @@ type Buffers struct {
 
 // Store configures what a daemon keeps of its clients' files for their later jobs.
 type Store struct {
-	Use    bool          `yaml:"use"`
-	Memory Size          `yaml:"memory"` // for all clients; 0 = a sixteenth of the machine's, or of the control group's
-	Disk   Size          `yaml:"disk"`   // in addition, for all clients; 0 = none
-	Dir    string        `yaml:"dir"`    // empty = store in the daemon's cache directory
-	Keep   time.Duration `yaml:"keep"`   // how long a client's files outlive its last connection; 0 = not at all
+	Use    bool   `yaml:"use"`
+	Memory Size   `yaml:"memory"` // for all clients; 0 = a sixteenth of the machine's, or of the control group's
+	Disk   Size   `yaml:"disk"`   // in addition, for all clients; 0 = none
+	Dir    string `yaml:"dir"`    // empty = store in the daemon's cache directory
+	// Results is the memory of results that clients can read, for all of them together; 0 = none are kept.
+	Results Size          `yaml:"results"`
+	Keep    time.Duration `yaml:"keep"` // how long a client's files outlive its last connection; 0 = not at all
 }
 
 // Cache configures the cache of results, which a manager asks before any host.
@@ -223,7 +225,7 @@ func Default() *Config {
 		},
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
-		Store:   Store{Use: true, Keep: 10 * time.Minute},
+		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB},
 		Cache:   Cache{Use: true, Size: 5 * GiB},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{

@@ -72,6 +72,7 @@ func (c *Config) Validate() error {
 		{"store.memory", storeMemory(c.Store.Memory)},
 		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},
 		{"store.dir", absoluteOrEmpty(c.Store.Dir)},
+		{"store.results", results(c.Store.Results)},
 		{"store.keep", within(c.Store.Keep, 0, 365*24*time.Hour)},
 		{"auth.psk-file", oneMethod(&c.Auth)},
 		// It is unclear what a relative one would be relative to: a manager is started from anywhere.
@@ -148,6 +149,14 @@ func memoryLimit(s Size) error {
 		return nil
 	}
 	return sized(s, 64*MiB, 1024*GiB)
+}
+
+// results checks a size: a tenant has at least 4 MiB.
+func results(s Size) error {
+	if s == 0 {
+		return nil
+	}
+	return sized(s, 4*MiB, 32*GiB)
 }
 
 // storeMemory checks a size: with less than 16 MiB not even one compile's headers would stay.

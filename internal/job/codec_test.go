@@ -30,9 +30,10 @@ var golden = []struct {
 }{
 	{&Hello{Name: "build7", Want: 4, Weight: 3, Bare: true}, "01 06 6275696c6437 0400 0300 01"},
 	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, Eager: 1 << 14, MaxResult: 1 << 26, Toolchains: 2, Identifying: true,
-		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, SlotsKept: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Store: 1 << 30, StoreEpoch: 0x0506, Load: load},
+		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, SlotsKept: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Store: 1 << 30, StoreEpoch: 0x0506,
+		Shelf: Window{STag: 3, TO: 4, Len: 1 << 26}, Load: load},
 		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 00400000 0000000400000000 0200 01" +
-			"01000000 0200000000000000 0001000000000000 01 01 01 0302 0201000000000000 02 7631 0000004000000000 0605000000000000" + loadHex},
+			"01000000 0200000000000000 0001000000000000 01 01 01 0302 0201000000000000 02 7631 0000004000000000 0605000000000000 03000000 0400000000000000 0000000400000000" + loadHex},
 	{&Toolchains{Seq: 1, First: 1, Total: 2, More: true, IDs: []unit.ToolchainID{sixteen}}, "03 01000000 0100 0200 01 01" + sixteenHex},
 	{&Toolchains{Seq: 2}, "03 02000000 0000 0000 00 00"},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
@@ -40,14 +41,14 @@ var golden = []struct {
 	{&Return{Credit: 9}, "06 0900000000000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 100, TextOff: 128, TextLen: 4096,
 		Sink: Window{STag: 7, TO: 8, Len: 9}, Source: Window{STag: 10, TO: 11, Len: 12}, Fetch: 1 << 28, Timeout: 60000, Digest: sixteen,
-		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true, Store: true},
+		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true, Store: true, Key: [32]byte(append(sixteen[:], sixteen[:]...))},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "64000000 80000000 0010000000000000" +
 			"07000000 0800000000000000 0900000000000000 0a000000 0b00000000000000 0c00000000000000" +
-			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01 01 00000000"},
+			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01 01" + sixteenHex + sixteenHex + "00000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 1, TextOff: 64, Sink: Window{STag: 7, TO: 8, Len: 9}, Carried: []byte("source")},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "01000000 40000000 0000000000000000" +
 			"07000000 0800000000000000 0900000000000000" + strings.Repeat("00", 20) +
-			"0000000000000000 00000000" + strings.Repeat("00", 16) + "0000000000000000 0000000000000000 00000000 00 00 06000000 736f75726365"},
+			"0000000000000000 00000000" + strings.Repeat("00", 16) + "0000000000000000 0000000000000000 00000000 00 00" + strings.Repeat("00", 32) + "06000000 736f75726365"},
 	{&Grant{Seq: 2, Credits: []Credit{{ID: 0x0102}}}, "04 02000000 01 0201000000000000" + strings.Repeat("00", 20)},
 	{&Result{ID: 5, Status: StatusFailed, Cause: CauseTooBig, Exit: 1, Signal: 9,
 		Stdout: Segment{1, 2}, Stderr: Segment{3, 4}, Files: []File{{Index: 1, Exec: true, Segment: Segment{5, 6}}},
@@ -126,7 +127,7 @@ func TestParseRefuses(t *testing.T) {
 		{"kind 0", "00", "kind"},
 		{"kind 17", "11", "kind"},
 		{"eager jobs too long", "02" + sixteenHex + "0800" + strings.Repeat("00", 16) + "01001000" + strings.Repeat("00", 200), "past their limit"},
-		{"carries less than it says", "07" + strings.Repeat("00", 142) + "02000000 01", "carries"},
+		{"carries less than it says", "07" + strings.Repeat("00", 174) + "02000000 01", "carries"},
 		{"name too long", "01 41" + strings.Repeat("61", 65) + "0000", "too long"},
 		{"escape in a name", "01 01 1b 0000", "control"},
 		{"too many credits", "04 00000000 11" + strings.Repeat(creditHex, 17), "list too long"},
@@ -144,7 +145,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0800"+sixteenHex)
+	want := unhex(t, "52444343 0900"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -164,21 +165,21 @@ func TestGreeting(t *testing.T) {
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x08\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x09\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x09\x00anything")); err != nil || got.Version != 9 {
-		t.Errorf("greeting of version 9 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x0a\x00anything")); err != nil || got.Version != 10 {
+		t.Errorf("greeting of version 10 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x08\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x09\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

@@ -30,7 +30,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 8
+	Version    = 9
 	MaxMessage = 1024    // bytes; every posted receive is this long, and a daemon's by Welcome.Eager longer
 	Spare      = 16      // receives posted beyond the answers due
 	MaxOutputs = 16      // files that a job may bring back
@@ -138,6 +138,7 @@ type Welcome struct {
 	Program     string // its version string, at most MaxName bytes
 	Store       uint64 // most bytes of contents that it keeps for this tenant; 0 = none: no Blobs, no Lists
 	StoreEpoch  uint64 // changes when what it kept for this tenant was wiped; 0 = it has no store
+	Shelf       Window // results that it keeps for this tenant (pkg/resultcache/shelf), to be read; or none
 	Load        Load
 }
 
@@ -201,6 +202,7 @@ type Job struct {
 	Expect    uint32   // expected milliseconds of wall time; 0 = unknown
 	Zstd      bool     // the result may be packed
 	Store     bool     // Body has Blobs or Lists, which are processed before the job is queued
+	Key       [32]byte // names the result, if the host may keep it on the tenant's shelf (resultcache.Key); zero = it may not
 	// Carried is Body and text, or the frame of them, if the Send brings them: the only field beyond MaxMessage. nil = it does not.
 	Carried []byte
 }

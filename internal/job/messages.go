@@ -51,6 +51,7 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = appendShort(b, m.Program, MaxName)
 	b = wire.AppendUint64(b, m.Store)
 	b = wire.AppendUint64(b, m.StoreEpoch)
+	b = m.Shelf.appendTo(b)
 	return m.Load.appendTo(b)
 }
 
@@ -74,6 +75,7 @@ func (m *Welcome) parse(r *reader) {
 	m.Program = r.short(MaxName)
 	m.Store = r.Uint64()
 	m.StoreEpoch = r.Uint64()
+	m.Shelf.parse(r)
 	m.Load.parse(r)
 }
 
@@ -166,6 +168,7 @@ func (m *Job) appendTo(b []byte) []byte {
 	b = wire.AppendUint64(b, m.Memory)
 	b = wire.AppendUint32(b, m.Expect)
 	b = wire.AppendBool(wire.AppendBool(b, m.Zstd), m.Store)
+	b = append(b, m.Key[:]...)
 	return append(wire.AppendUint32(b, uint32(len(m.Carried))), m.Carried...)
 }
 
@@ -186,6 +189,7 @@ func (m *Job) parse(r *reader) {
 	m.Expect = r.Uint32()
 	m.Zstd = r.Bool()
 	m.Store = r.Bool()
+	copy(m.Key[:], r.Take(len(m.Key)))
 	n := r.Uint32()
 	if int64(n) != int64(len(r.Rest)) {
 		r.Fail("another length than the message carries")

@@ -392,13 +392,17 @@ func (c *testClient) read(w job.Window) []byte {
 	c.mu.Lock()
 	before := c.reads
 	c.mu.Unlock()
-	err = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpRead, STag: iwarp.STag(w.STag), TO: w.TO,
-		SGL: []iwarp.SGE{{Addr: mr.Base(), Length: uint32(w.Len), LKey: mr.STag()}}})
-	if err != nil {
+	if err = c.postRead(w, mr); err != nil {
 		c.t.Fatal(err)
 	}
 	c.wait("a Read", func() bool { return c.reads > before })
 	return mem
+}
+
+// postRead posts a Read of a window into mr.
+func (c *testClient) postRead(w job.Window, mr iwarp.MR) error {
+	return c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpRead, STag: iwarp.STag(w.STag), TO: w.TO,
+		SGL: []iwarp.SGE{{Addr: mr.Base(), Length: uint32(w.Len), LKey: mr.STag()}}})
 }
 
 func (r *testResult) bytes(s job.Segment) []byte { return r.sink[s.Off:][:s.Len] }

@@ -55,6 +55,7 @@ type conn struct {
 
 	work  sync.WaitGroup // tasks that runners may hold
 	keeps *store.Tenant  // the tenant's store; set by hello, until the end; nil: none
+	shelf *shelf         // set by hello, before any job; nil: none
 
 	// guarded by s.mu
 	name      string           // the name that the client gives itself

@@ -129,6 +129,7 @@ func (c *conn) release() {
 	clear(c.credits)
 	clear(c.sending)
 	errs = append(errs, c.closeKeptLocked()...)
+	errs = append(errs, c.leaveShelf())
 	errs = append(errs, c.board.free())
 	c.board = nil
 	if c.recvMR != nil {

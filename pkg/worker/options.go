@@ -66,6 +66,9 @@ type Options struct {
 	// memory, within bounds. There is no store if NoStore is set, or if there are no trees.
 	Store   store.Options
 	NoStore bool
+	// Results bounds the memory of results that clients can read, in bytes for all tenants together; less than
+	// 4 MiB: none are kept.
+	Results int64
 	Learn   bool // read this machine's own headers in advance, while the server is idle
 
 	// Sandbox says how compiles are confined.

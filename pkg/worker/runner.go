@@ -57,6 +57,7 @@ func (r *runner) do(t *task) {
 	res, n := r.run(t)
 	res.Queue, res.Wall = run.Micros(t.started.Sub(t.queued)), run.Micros(time.Since(t.started))
 	r.s.ran(t, res)
+	t.shelve(res, n)
 	t.answer(res, n)
 	r.log(t, res, n)
 }

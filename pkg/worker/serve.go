@@ -171,6 +171,10 @@ func (c *conn) hello(m *job.Hello) error {
 	if s.keep != nil {
 		c.keeps = s.keep.Open(c.lent.Tenant().Name())
 	}
+	var err error
+	if c.shelf, err = c.newShelf(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.name, c.bare = m.Name, m.Bare
@@ -179,15 +183,14 @@ func (c *conn) hello(m *job.Hello) error {
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
 	s.o.Audit.Connected(c.auditPeer())
-	err := c.openBoardLocked()
-	if err != nil {
+	if err = c.openBoardLocked(); err != nil {
 		return err
 	}
 	list, more := s.compilers.Now()
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), Eager: uint32(s.o.Eager), MaxResult: uint64(s.slots.Size()),
 		Toolchains: uint16(len(list)), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, SlotsKept: c.kept.use, Sandbox: uint16(s.measuresLocked()),
-		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
+		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Shelf: c.shelf.window(), Load: s.loadLocked(),
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/offered"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
+	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
@@ -32,6 +33,7 @@ type Server struct {
 	copies    *shm.Pool // what jobs bring and results, while slots stay open to the clients; nil if they do not
 	large     *large.Memory
 	keep      *store.Store      // contents that clients have sent; nil: no store; set once by New
+	shelves   *shelves.Shelves  // results for clients to read; nil: none; set once by New
 	machine   files.Machine     // this machine's own headers
 	learner   *files.Learner    // reads them in advance, if Options.Learn
 	forgets   atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
 )
 
 // Status is the state of a server, as a status page shows it.
@@ -18,6 +19,7 @@ type Status struct {
 	Tree       bool          `json:"tree"`          // jobs of the sources form are accepted
 	Sandbox    SandboxStatus `json:"sandbox"`
 	Store      StoreStatus   `json:"store"`
+	Results    shelves.Stats `json:"results"`    // that clients can read
 	Toolchains int           `json:"toolchains"` // number that clients are offered
 	// Identifying says that some compilers have not been asked since the start.
 	Identifying bool           `json:"identifying"`
@@ -63,7 +65,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()},
+	st := Status{Load: s.loadLocked(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()}, Results: s.shelves.Stats(),
 		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants(), Streams: s.streams.all}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()

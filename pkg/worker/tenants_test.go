@@ -96,12 +96,12 @@ func TestNothingOfAnotherClient(t *testing.T) {
 }
 
 // TestOnlyBoardAndOffersCanBeRead: of all memory that a daemon registers, a peer may
-// read its load board and a result that was offered to it, and write its slots; each
+// read its load board, its tenant's shelf and a result that was offered to it, and write its slots; each
 // is bound to the peer's own QP. Nothing is both.
 func TestOnlyBoardAndOffersCanBeRead(t *testing.T) {
 	var dev *watchedDevice
 	ts := startServer(t, func(o *Options) {
-		o.Source, o.Result, o.Large = 8<<20, 8<<20, 32<<20
+		o.Source, o.Result, o.Large, o.Results = 8<<20, 8<<20, 32<<20, 8<<20
 		dev = &watchedDevice{Device: o.Device}
 		o.Device = dev
 	})
@@ -135,6 +135,8 @@ func TestOnlyBoardAndOffersCanBeRead(t *testing.T) {
 				what = "board"
 			case r.Window.Len:
 				what = "offer"
+			case c.welcome.Shelf.Len:
+				what = "shelf"
 			}
 		}
 		if what == "" || what != "private" && !m.bound {
@@ -142,7 +144,7 @@ func TestOnlyBoardAndOffersCanBeRead(t *testing.T) {
 		}
 		count[what]++
 	}
-	if count["slot"] == 0 || count["board"] != 1 || count["offer"] != 1 || count["private"] == 0 {
+	if count["slot"] == 0 || count["board"] != 1 || count["shelf"] != 1 || count["offer"] != 1 || count["private"] == 0 {
 		t.Errorf("registered were %v", count)
 	}
 }

@@ -26,6 +26,7 @@ func (s *Server) tick() {
 func (s *Server) look(every time.Duration) {
 	defer s.rescue(s.o.Log, nil)
 	s.readHostLoad()
+	s.shelves.Tick(time.Now(), s.short())
 	idle, scan, victims := s.lookAround(every, s.fitStore())
 	for _, t := range victims {
 		t.stop(job.CauseCancelled)
@@ -80,7 +81,7 @@ func (s *Server) fitStore() (stale bool) {
 	has := st.Bytes + st.Common
 	switch spare := int64(h.memoryFree) - storeFloor; {
 	case h.memoryFree == 0: // not known
-	case spare < 0, lend.Tight(h.pressure.Memory):
+	case s.short():
 		s.machine.Forget()
 		s.keep.Limit(min(has/2, has+spare))
 		s.forgets.Add(1)
@@ -89,6 +90,12 @@ func (s *Server) fitStore() (stale bool) {
 		s.keep.Limit(has + spare/2)
 	}
 	return s.keep.Tick(time.Now()) || stale
+}
+
+// short reports whether the machine is short of memory, so that what could be compiled or sent again has to go.
+func (s *Server) short() bool {
+	h := s.load.Load()
+	return h.memoryFree != 0 && (int64(h.memoryFree) < storeFloor || lend.Tight(h.pressure.Memory))
 }
 
 // storeFloor is the free memory, in bytes, below which contents have to go. It is more than the amount below

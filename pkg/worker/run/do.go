@@ -141,7 +141,7 @@ func (p *Place) conclude(j *Job, x form, out *capture.Capture, o Outcome) (*job.
 		p.h.Denied(denial(o.Excess))
 		return used(Failed(no))
 	}
-	if out.Cut() {
+	if j.Cut = out.Cut(); j.Cut {
 		p.h.Denied(deniedOutput)
 	}
 	n := 0
@@ -163,7 +163,7 @@ func (p *Place) conclude(j *Job, x form, out *capture.Capture, o Outcome) (*job.
 // stdout, stderr, then the outputs. If that is too big for the slot or the sink, it goes to large memory
 // (j.Offered), for the client to fetch. gather returns how many bytes of the slot are used.
 func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (int, error) {
-	var g gathering
+	g := gathering{dense: j.Asked.Key != [32]byte{}}
 	defer g.close()
 	for i, seg := range []*job.Segment{&res.Stdout, &res.Stderr} {
 		data, err := out.Written(i)

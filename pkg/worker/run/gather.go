@@ -15,6 +15,7 @@ const segmentAlign = 64
 
 // gathering is a result under construction: where each part goes, and how to fill it.
 type gathering struct {
+	dense bool   // without gaps between segments: they are outputs of a resultcache.Raw
 	n     uint64 // bytes so far
 	parts []part // in ascending order, not overlapping
 	files []int  // descriptors that close closes
@@ -37,7 +38,10 @@ func (g *gathering) add(n uint64, seg *job.Segment, fill func(to []byte) error) 
 	if n == 0 {
 		return
 	}
-	off := (g.n + segmentAlign - 1) &^ (segmentAlign - 1)
+	off := g.n
+	if !g.dense {
+		off = (g.n + segmentAlign - 1) &^ (segmentAlign - 1)
+	}
 	seg.Off, seg.Len = off, n
 	g.n = off + n
 	g.parts = append(g.parts, part{off, g.n, fill})

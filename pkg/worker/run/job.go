@@ -34,6 +34,8 @@ type Job struct {
 
 	// Excess is what the compile was ended for. Set by Do.
 	Excess sandbox.Excess
+	// Cut says that only a part of what the compile printed is in the result. Set by Do.
+	Cut bool
 	// Offered is the result if the client has to fetch it. Set by Do; the caller frees it.
 	Offered *large.Part
 

@@ -1,0 +1,101 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
+)
+
+// hostName is the name of this machine, as the entries on shelves carry it.
+var hostName = sync.OnceValue(func() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+})
+
+// shelf is a connection's access to its tenant's shelf. It exists as long as the QP.
+type shelf struct {
+	*shelves.Tenant
+	mr iwarp.MR
+}
+
+// newShelf gives a client access to its tenant's shelf. It returns nil if the client cannot read, if there is
+// no shelf for the tenant, or if the memory could not safely change during a Read, as with newBoard.
+func (c *conn) newShelf() (*shelf, error) {
+	if !c.peerReads || !c.s.o.Device.Attr().Guard {
+		return nil, nil
+	}
+	t, err := c.s.shelves.Join(c.lent.Tenant().Name())
+	if t == nil {
+		return nil, err
+	}
+	mr, err := c.pd.RegMR(t.Mem(), iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp, Guard: t.Guard()})
+	if err != nil {
+		c.s.shelves.Leave(t)
+		return nil, fmt.Errorf("register a shelf: %w", err)
+	}
+	return &shelf{Tenant: t, mr: mr}, nil
+}
+
+// window returns the window through which the client reads the shelf. It is zero for a nil shelf.
+func (x *shelf) window() job.Window {
+	if x == nil {
+		return job.Window{}
+	}
+	return job.Window{STag: uint32(x.mr.STag()), TO: x.mr.Base(), Len: uint64(len(x.Mem()))}
+}
+
+// leaveShelf ends the client's access, after the QP has ended.
+func (c *conn) leaveShelf() error {
+	if c.shelf == nil {
+		return nil
+	}
+	err := c.shelf.mr.Dereg()
+	if err == nil { // otherwise the memory has to stay
+		c.s.shelves.Leave(c.shelf.Tenant)
+	}
+	c.shelf = nil
+	return err
+}
+
+// shelve puts a task's result on the tenant's shelf, if the client has named it. n bytes at the start of the
+// task's memory have its content, unless it is offered. It takes a few microseconds more than the SHA-256 of
+// that content.
+func (t *task) shelve(r *job.Result, n int) {
+	c, m := t.c, t.m
+	if c.shelf == nil || m.Key == [32]byte{} || t.files == 0 || r.Status != job.StatusRan || r.Exit != 0 || r.Signal != 0 || t.job.Cut {
+		return
+	}
+	e := resultcache.Raw{Key: m.Key, Exit: r.Exit, Packed: r.Packed != 0, Stdout: uint32(r.Stdout.Len), Stderr: uint32(r.Stderr.Len)}
+	for i := range r.Files {
+		e.Files = append(e.Files, resultcache.RawFile{Index: r.Files[i].Index, Len: uint32(r.Files[i].Len)})
+	}
+	if t.job.Offered != nil {
+		e.Outputs = t.job.Offered.Mem
+	} else {
+		e.Outputs = t.job.Source.Slot[:n]
+	}
+	e.Origin = resultcache.Origin{Made: time.Now(), Host: hostName(), Builder: c.name, Source: t.source, Compiler: t.job.Toolchain.Family + " " + t.job.Toolchain.Version,
+		CPU: time.Duration(r.CPU) * time.Microsecond, Wall: time.Since(t.started)}
+	front, err := e.AppendFront(make([]byte, 0, 512))
+	if err == nil && !c.shelf.Put(m.Key, front, e.Outputs) {
+		err = errors.New("it is too long for the shelf, or there is no room")
+	}
+	if err != nil {
+		c.log.Debug("a result is not kept", "job", m.ID, "err", err)
+	}
+}
+
+// openShelves makes the shelves, if the settings have room for any.
+func (s *Server) openShelves() {
+	s.shelves = shelves.New(shelves.Options{Budget: s.o.Results, Keep: s.o.Store.Keep})
+}
