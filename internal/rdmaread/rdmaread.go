@@ -6,6 +6,7 @@
 package rdmaread
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -40,6 +41,11 @@ type Pull struct {
 	STag iwarp.STag
 	TO   uint64
 	Len  uint64
+	// Piece is the length of one Read in bytes, if the peer answers none as long as the constant; 0: that.
+	Piece uint64
+	// Next, if not nil, begins when all of this one has been requested: it is read behind it. Start must not be
+	// called for it.
+	Next *Pull
 	// Done is called once: when everything has arrived, when the last Read after Stop has ended, or when
 	// the QP is gone. Nothing writes into Sink after that.
 	Done func(err error)
@@ -76,6 +82,9 @@ func (p *Puller) Can() bool { return p != nil && p.depth > 0 }
 func (p *Puller) Start(x *Pull) error {
 	if x.Len == 0 || p.over != nil {
 		x.Done(p.over)
+		if x.Next != nil {
+			return p.Start(x.Next)
+		}
 		return nil
 	}
 	x.listed = true
@@ -129,7 +138,7 @@ func (p *Puller) Completed(wc *iwarp.WC) error {
 func (p *Puller) post() error {
 	for len(p.under) < p.depth && len(p.turn) > 0 {
 		x := p.turn[0]
-		n := min(x.Len-x.posted, Piece)
+		n := min(x.Len-x.posted, cmp.Or(x.Piece, Piece))
 		id := p.last + 1
 		err := p.qp.PostSend(&iwarp.SendWR{
 			ID: p.tag | id, Op: iwarp.OpRead, STag: x.STag, TO: x.TO + x.posted,
@@ -149,6 +158,10 @@ func (p *Puller) post() error {
 			x.listed = false
 			p.turn[last] = nil
 			p.turn = p.turn[:last]
+			if x.Next != nil {
+				x.Next.listed = true
+				p.turn = append(p.turn, x.Next)
+			}
 		}
 	}
 	return nil
@@ -184,7 +197,12 @@ func (p *Puller) End(err error) {
 	clear(p.under)
 	p.turn, p.over = nil, err
 	for x := range all {
-		x.listed, x.out = false, 0
-		x.Done(err)
+		for ; x != nil; x = x.Next {
+			if y := x.Next; y != nil && all[y] {
+				x.Next = nil // it ends by itself
+			}
+			x.listed, x.out = false, 0
+			x.Done(err)
+		}
 	}
 }

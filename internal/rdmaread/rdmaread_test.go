@@ -2,6 +2,7 @@ package rdmaread
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -103,6 +104,52 @@ func TestPiecesInTurn(t *testing.T) {
 	}
 	b.want(long, nil)
 	b.want(short, nil)
+}
+
+// TestNext: a pull that follows another one is read right behind it, with pieces of its own length, and ends
+// with it if the QP does.
+func TestNext(t *testing.T) {
+	b := newBench(t, 3)
+	begin := func() (x, y *Pull) {
+		x = &Pull{Sink: region{}, STag: 1, TO: 100, Len: 25, Piece: 10}
+		y = &Pull{Sink: region{}, STag: 2, TO: 100, Len: 5}
+		x.Next = y
+		for _, p := range []*Pull{x, y} {
+			p.Done = func(err error) { b.done[p] = append(b.done[p], err) }
+		}
+		if err := b.Start(x); err != nil {
+			t.Fatal(err)
+		}
+		return x, y
+	}
+	x, y := begin()
+	other := b.start(3, 7)
+	var order []iwarp.STag
+	var lengths []uint32
+	for len(b.q.posted) > 0 {
+		order, lengths = append(order, b.q.posted[0].STag), append(lengths, b.q.posted[0].SGL[0].Length)
+		b.answer(1)
+	}
+	if want := []iwarp.STag{1, 1, 1, 3, 2}; !slices.Equal(order, want) && !slices.Equal(order, []iwarp.STag{1, 1, 1, 2, 3}) {
+		t.Errorf("order %v", order)
+	}
+	if !slices.Equal(lengths[:3], []uint32{10, 10, 5}) {
+		t.Errorf("pieces of %v", lengths)
+	}
+	b.want(x, nil)
+	b.want(y, nil)
+	b.want(other, nil)
+	lost := errors.New("lost")
+	x, y = begin()
+	b.q.posted = nil
+	full, after := begin() // of which nothing is posted
+	b.End(lost)
+	for _, p := range []*Pull{x, y, full, after} {
+		b.want(p, lost)
+	}
+	x, y = begin()
+	b.want(x, lost)
+	b.want(y, lost)
 }
 
 // TestStop: nothing more is asked for, and the end waits for what is under way.
