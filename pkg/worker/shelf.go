@@ -3,8 +3,6 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -12,15 +10,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
 )
-
-// hostName is the name of this machine, as the entries on shelves carry it.
-var hostName = sync.OnceValue(func() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return name
-})
 
 // shelf is a connection's access to its tenant's shelf. It exists as long as the QP.
 type shelf struct {
@@ -84,7 +73,8 @@ func (t *task) shelve(r *job.Result, n int) {
 	} else {
 		e.Outputs = t.job.Source.Slot[:n]
 	}
-	e.Origin = resultcache.Origin{Made: time.Now(), Host: hostName(), Builder: c.name, Source: t.source, Compiler: t.job.Toolchain.Family + " " + t.job.Toolchain.Version,
+	// Clients know the host by a name that it does not know.
+	e.Origin = resultcache.Origin{Made: time.Now(), Builder: c.name, Source: t.source, Compiler: t.job.Toolchain.Family + " " + t.job.Toolchain.Version,
 		CPU: time.Duration(r.CPU) * time.Microsecond, Wall: time.Since(t.started)}
 	front, err := e.AppendFront(make([]byte, 0, 512))
 	if err == nil && !c.shelf.Put(m.Key, front, e.Outputs) {
