@@ -161,6 +161,7 @@ type Cache struct {
 	Use  bool   `yaml:"use"`
 	Dir  string `yaml:"dir"`  // empty = results in rdistcc's directory in the user's cache directory
 	Size Size   `yaml:"size"` // of all results in it; 0 = none are kept there
+	Farm bool   `yaml:"farm"` // read results that hosts keep, and have them kept there
 	// BaseDir is a directory whose place does not matter: builds of the same files below another one share results.
 	BaseDir string `yaml:"base-dir"`
 }
@@ -226,7 +227,7 @@ func Default() *Config {
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB},
-		Cache:   Cache{Use: true, Size: 5 * GiB},
+		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

@@ -47,5 +47,8 @@ func Open(c *config.Config, getenv func(string) string) ([]results.Tier, error) 
 	if own != nil {
 		all = append(all, results.Tier{Name: resultcache.TierManager, Store: own, Read: true, Write: true})
 	}
+	if c.Cache.Farm {
+		all = append(all, results.Tier{Name: resultcache.TierFarm, Read: true})
+	}
 	return all, nil
 }

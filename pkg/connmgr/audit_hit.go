@@ -42,18 +42,11 @@ func (c *client) auditHit(k *known.Job, e *resultcache.Entry, tier string) {
 
 // outputsOf returns an entry as a host would have answered, with a copy of its outputs.
 func outputsOf(e *resultcache.Entry) (r job.Result, mem []byte) {
-	next := func(part []byte) (s job.Segment) {
-		s = job.Segment{Off: uint64(len(mem)), Len: uint64(len(part))}
-		mem = append(mem, part...)
-		return s
-	}
 	mem = make([]byte, 0, e.Len())
-	r.Status, r.Exit = job.StatusRan, e.Exit
-	r.Stdout, r.Stderr = next(e.Stdout), next(e.Stderr)
-	for i := range e.Files {
-		r.Files = append(r.Files, job.File{Index: e.Files[i].Index, Segment: next(e.Files[i].Data)})
+	for _, part := range e.Parts() {
+		mem = append(mem, *part...)
 	}
-	return r, mem
+	return segmentsOf(e), mem
 }
 
 // run does the audit and returns its result. A hit is wrong if two compiles agree on another result. Then it
@@ -82,6 +75,7 @@ func (h *hit) run() string {
 		return report.AuditVoid
 	}
 	m.results.Drop(h.key)
+	m.farm.ForgetResult(h.key)
 	if one.Differs(two) != "" {
 		log.Warn("a kept result is removed, as the compile gives another one each time", "source", h.t.Name, "what", what)
 		return report.AuditUnsound

@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/resultcache/move"
@@ -69,6 +70,35 @@ func (c *client) onCached(k *known.Job) (done bool, err error) {
 		c.endLease()
 		return false, nil
 	}
+	return c.answerCached(k, e, tier)
+}
+
+// onConnected looks once more for a result, on the hosts, if none of them was connected when it was looked for first.
+// It reports whether it has answered.
+func (c *client) onConnected(k *known.Job) (done bool, err error) {
+	if !c.later {
+		return false, nil
+	}
+	n, ok := c.names(k)
+	if !ok {
+		return false, nil
+	}
+	if c.sink, _ = c.m.memory.TrySink(c.uid); c.sink == nil { // as in onCached
+		return false, nil
+	}
+	c.free = true
+	hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	hosts.Await(c.Context())
+	e, tier := c.m.results.Find(c.Context(), &results.Look{Key: n.exact, Room: c.room, Check: c.checker(k), Farm: hosts, Only: resultcache.TierFarm})
+	if e == nil {
+		c.endLease()
+		return false, nil
+	}
+	return c.answerCached(k, e, tier)
+}
+
+// answerCached answers with a result from the cache, whose outputs are in the client's sink.
+func (c *client) answerCached(k *known.Job, e *resultcache.Entry, tier string) (done bool, err error) {
 	fd, err := c.sink.OpenReader()
 	if err != nil {
 		c.endLease()
@@ -81,12 +111,14 @@ func (c *client) onCached(k *known.Job) (done bool, err error) {
 // find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.
 func (c *client) find(k *known.Job, n names) (*resultcache.Entry, string) {
 	if n.base != "" {
-		e, tier := c.m.results.Find(c.Context(), n.moved, func(n int) ([]byte, error) { return make([]byte, n), nil })
+		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: n.moved, Room: func(n int) ([]byte, error) { return make([]byte, n), nil }})
 		if e != nil && c.moveHere(k, n.base, e) {
 			return e, tier
 		}
 	}
-	return c.m.results.Find(c.Context(), n.exact, c.room)
+	var hosts *shelved.Look
+	hosts, c.later = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	return c.m.results.Find(c.Context(), &results.Look{Key: n.exact, Room: c.room, Check: c.checker(k), Farm: hosts})
 }
 
 // moveHere makes e, which may be from another directory, the result of k, and puts its outputs into the client's sink.
@@ -179,7 +211,11 @@ func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
 // lead compiles the job that others may have joined, and keeps its result.
 func (c *client) lead(k *known.Job, flight *results.Flight, n names) (*ipc.Result, *ipc.GoLocal) {
 	began := time.Now()
-	r, no := c.compile(c.knownTask(k), true)
+	t := c.knownTask(k)
+	if c.m.o.shelves() {
+		t.Result = n.exact
+	}
+	r, no := c.compile(t, true)
 	if no != nil || r.Exit != 0 || r.Signal != 0 {
 		flight.End(n.exact, nil)
 		return r, no

@@ -6,7 +6,7 @@
 //	ipc ipc/ipcserver socket     the local protocol, one wrapper's session, and the socket
 //	lists compilers known        which hosts a job may go to; what its compiler is; what it reads
 //	farm link holdings           which host a job goes to; one connection to a host; which contents a host has
-//	results                      results that are kept, and equal jobs under way
+//	results shelved              results that are kept, and equal jobs under way; those in the memory of hosts
 //	slots attempt trust          the memory of a job; one attempt at it on one host; checks of results
 //	machine                      this build host
 //	underway report metrics      the commands under way, and what the manager reports about itself
@@ -21,7 +21,7 @@
 //	slot turn record tell        a client's memory, its turn on this machine, its record, what its wrapper is told
 //	object task                  the job that attempts get
 //	audit audit_hit race         a job compiled twice for comparison; attempts in sequence and in parallel
-//	clock                        results that depend on when they were made
+//	clock check                  results that depend on when they were made; results that others have kept
 //	cached                       what the cache has of a job, and what it keeps
 //	local reply known submit     the answers: compile locally; a result; a job whose inputs are known, or not
 //	lease                        what a command begins with
@@ -116,6 +116,7 @@ type client struct {
 	list     *lists.List
 	compiler compilers.Compiler
 	query    *inputs.Query // that was answered by a doubt, or nil
+	later    bool          // its result was looked for before any host was connected
 
 	// its memory, and what it counts as
 	source   *slots.Hold

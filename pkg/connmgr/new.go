@@ -75,8 +75,9 @@ func New(o Options) (*Manager, error) {
 func (m *Manager) farmOptions() farm.Options {
 	o := &m.o
 	return farm.Options{
-		Bare:   m.base.Carriers.Carrier == job.Pull && !m.base.Carriers.Auto,
-		Device: o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
+		Results: o.shelves(),
+		Bare:    m.base.Carriers.Carrier == job.Pull && !m.base.Carriers.Auto,
+		Device:  o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,
 		Here: func() scheduler.Load {
 			cpp, _ := m.turns.cpp.Load()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
 // Options configure a Manager. A zero field takes the default in parentheses.
@@ -174,6 +176,9 @@ func (o *Options) memory() slots.Options {
 	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{
 		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault, Message: message}}
 }
+
+// shelves reports whether hosts keep results for the cache.
+func (o *Options) shelves() bool { return slices.Contains(o.tiers(), resultcache.TierFarm) }
 
 // tiers returns the names of the tiers of the cache, or nil.
 func (o *Options) tiers() (names []string) {

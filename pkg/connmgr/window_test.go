@@ -107,8 +107,8 @@ func (r *rig) writes(d *daemontest.Daemon) uint64 {
 	return 0
 }
 
-// count returns the value of the series whose only label has this value.
-func (r *rig) count(name, label string) float64 {
+// count returns the value of the series whose labels, by their names, have these values.
+func (r *rig) count(name string, labels ...string) float64 {
 	r.t.Helper()
 	fams, err := r.reg.Gather()
 	if err != nil {
@@ -119,12 +119,16 @@ func (r *rig) count(name, label string) float64 {
 			continue
 		}
 		for _, m := range f.Metric {
-			if len(m.Label) == 1 && m.Label[0].GetValue() == label {
+			same := len(m.Label) == len(labels)
+			for i := range m.Label {
+				same = same && m.Label[i].GetValue() == labels[i]
+			}
+			if same {
 				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
-	r.t.Errorf("no series %s of %q", name, label)
+	r.t.Errorf("no series %s of %q", name, labels)
 	return 0
 }
 

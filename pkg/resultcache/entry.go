@@ -69,7 +69,8 @@ const (
 
 // Bounds of what Decode accepts.
 const (
-	maxHead  = 64 << 10
+	// MaxHead bounds the description of an entry, besides HeaderLen.
+	MaxHead  = 64 << 10
 	maxFiles = 64
 	// MaxLen bounds an entry as it is kept, and its outputs.
 	MaxLen = 1 << 30
@@ -156,7 +157,7 @@ func (r *Raw) AppendFront(dst []byte) ([]byte, error) {
 	dst = append(dst, make([]byte, sha256.Size+headLen)...)
 	dst = r.appendHead(dst)
 	head := len(dst) - at - HeaderLen
-	if head > maxHead {
+	if head > MaxHead {
 		return dst[:at], fmt.Errorf("result whose description has %d bytes: too big to keep", head)
 	}
 	binary.LittleEndian.PutUint32(dst[at+headAt:], uint32(head))
@@ -166,6 +167,28 @@ func (r *Raw) AppendFront(dst []byte) ([]byte, error) {
 	h.Write(r.Outputs)
 	h.Sum(dst[:at+sumAt])
 	return dst, nil
+}
+
+// MadeBy returns an entry as it is kept, which Decode has accepted for key, with another Host.
+func MadeBy(b []byte, key Key, host string) ([]byte, error) {
+	head, outputs, err := open(b, key)
+	if err != nil {
+		return nil, err
+	}
+	e, lens, packed, err := parseHead(head)
+	if err != nil {
+		return nil, err
+	}
+	r := Raw{Key: key, Origin: e.Origin, Exit: e.Exit, Stdout: lens[0], Stderr: lens[1], Packed: packed, Outputs: outputs}
+	r.Host = host
+	for i := range e.Files {
+		r.Files = append(r.Files, RawFile{Index: e.Files[i].Index, Len: lens[2+i]})
+	}
+	front, err := r.AppendFront(make([]byte, 0, len(b)+len(host)))
+	if err != nil {
+		return nil, err
+	}
+	return append(front, outputs...), nil
 }
 
 // sumOf returns the sum of an entry.
@@ -273,7 +296,7 @@ func Describe(b []byte) (*Entry, error) {
 // open verifies an entry and returns its parts.
 func open(b []byte, key Key) (head, outputs []byte, err error) {
 	switch {
-	case len(b) < HeaderLen || len(b) > MaxLen+maxHead:
+	case len(b) < HeaderLen || len(b) > MaxLen+MaxHead:
 		return nil, nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(b))
 	case string(b[:keyAt-1]) != magic[:keyAt-1]:
 		return nil, nil, fmt.Errorf("%w: something else is in its place", ErrDamaged)
@@ -286,7 +309,7 @@ func open(b []byte, key Key) (head, outputs []byte, err error) {
 	}
 	r := wire.Reader[[]byte]{Rest: b[headAt:]}
 	n := r.Uint32()
-	if n > maxHead || int(n) > len(r.Rest) {
+	if n > MaxHead || int(n) > len(r.Rest) {
 		return nil, nil, fmt.Errorf("%w: its description is cut short", ErrDamaged)
 	}
 	return r.Rest[:n], r.Rest[n:], nil

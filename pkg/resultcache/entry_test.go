@@ -68,6 +68,28 @@ func TestRaw(t *testing.T) {
 	}
 }
 
+// TestMadeBy: an entry gets another host and nothing else.
+func TestMadeBy(t *testing.T) {
+	for _, n := range []int{10, 5000} {
+		e := sample(n)
+		b, err := e.Append(nil)
+		if err == nil {
+			b, err = MadeBy(b, e.Key, "another:1")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := *e
+		want.Host = "another:1"
+		if got, err := Decode(b, e.Key, room); err != nil || !reflect.DeepEqual(got, &want) {
+			t.Errorf("%v: %+v", err, got)
+		}
+		if _, err := MadeBy(b, Key{9}, "x"); !errors.Is(err, ErrDamaged) {
+			t.Errorf("for another key: %v", err)
+		}
+	}
+}
+
 // BenchmarkRaw is what the sum and the head of a result of 10 KB cost.
 func BenchmarkRaw(b *testing.B) {
 	r := Raw{Outputs: make([]byte, 10<<10), Files: make([]RawFile, 2)}

@@ -120,6 +120,12 @@ func (s *Scheduler) Drain(addr string, on bool) {
 	}
 }
 
+// Trusted reports whether addr is known and not in quarantine.
+func (s *Scheduler) Trusted(now time.Time, addr string) bool {
+	h := s.hosts[addr]
+	return h != nil && !now.Before(h.suspect)
+}
+
 // Quarantine keeps jobs away from addr for Config.Quarantine, or until it is undrained,
 // because its results are in doubt. why is one line for a person. The host is half open
 // afterwards.

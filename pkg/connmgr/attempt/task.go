@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -48,6 +49,7 @@ type Task struct {
 	BodyLen   uint32
 	TextOff   uint32
 	Key       history.Key
+	Result    resultcache.Key                 // the host may keep the result by that name; zero: it may not
 	Object    func() (outputs.Object, bool)   // the kind of object that the local compiler makes; false: not known
 	Cost      scheduler.Cost                  // what it is expected to take
 	Compress  map[string]hostlist.Compression // by address, for hosts for which the list sets one

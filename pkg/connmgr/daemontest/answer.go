@@ -49,7 +49,7 @@ func (c *Conn) Finish(j *Job, a *Answer) {
 		r.Packed = uint64(len(data))
 	}
 	if a.Offered || uint64(len(data)) > j.Sink.Len {
-		r.Window = c.offer(j.ID, data)
+		r.Window = c.offer(j.ID, data, nil)
 	} else if len(data) > 0 {
 		mr, err := c.d.pd.RegMR(data, 0, nil)
 		if err != nil {

@@ -32,7 +32,7 @@ type Conn struct {
 	Demands []job.Demand
 	Returns []uint64
 	results []iwarp.MR          // of results that may still be under way
-	offers  map[uint64]iwarp.MR // results that the manager must release, by job; 0 is the load board
+	offers  map[uint64]iwarp.MR // results that the manager must release, by job; 0 is the load board, 1<<63 the shelf
 	read    chan iwarp.Status   // statuses of Reads, which are posted one at a time
 	reading sync.Mutex
 }
@@ -95,7 +95,7 @@ func (c *Conn) open(r iwarp.ConnRequest) (err error) {
 			return bend(b)
 		}
 	}
-	if c.d.Fetches > 0 || c.d.Board != nil {
+	if c.d.Fetches > 0 || c.d.Board != nil || c.d.Shelf != nil {
 		p.ORD, p.IRD = 4, 4
 	}
 	return r.Accept(context.Background(), c.QP, p)
@@ -293,7 +293,10 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 func (c *Conn) Welcome() {
 	w := &job.Welcome{Tree: c.d.Tree, Sandbox: c.d.Sandbox, Zstd: c.d.Zstd, Jobs: uint16(c.d.Jobs), MaxBody: uint64(c.d.SlotSize), MaxSource: uint64(c.d.Fetches), Eager: uint32(c.d.Eager), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.IDs))}
 	if c.d.Board != nil {
-		w.Board = c.offer(0, c.d.Board())
+		w.Board = c.offer(0, c.d.Board(), c.d.BoardGuard)
+	}
+	if c.d.Shelf != nil {
+		w.Shelf = c.offer(1<<63, c.d.Shelf, c.d.ShelfGuard)
 	}
 	c.Send(w, 0)
 	c.Send(&job.Toolchains{Seq: 1, Total: uint16(len(c.d.IDs)), IDs: c.d.IDs}, 0)
@@ -383,13 +386,10 @@ func (c *Conn) Reach(wr iwarp.SendWR, mem []byte) {
 	<-c.QP.Done()
 }
 
-// offer opens a window on data, which the manager releases by the job's id. The id 0 is for the load board.
-func (c *Conn) offer(id uint64, data []byte) job.Window {
-	o := &iwarp.MROptions{QP: c.QP}
-	if id == 0 {
-		o.Guard = c.d.BoardGuard
-	}
-	mr, err := c.d.pd.RegMR(data, iwarp.RemoteRead, o)
+// offer opens a window on data, which the manager releases by the job's id. The ids 0 and 1<<63 are for the load
+// board and the shelf.
+func (c *Conn) offer(id uint64, data []byte, guard sync.Locker) job.Window {
+	mr, err := c.d.pd.RegMR(data, iwarp.RemoteRead, &iwarp.MROptions{QP: c.QP, Guard: guard})
 	if err != nil {
 		c.d.t.Logf("fake daemon: %v", err) // the QP is gone
 		return job.Window{}

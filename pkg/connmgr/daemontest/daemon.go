@@ -38,6 +38,8 @@ type Daemon struct {
 	Reject     *job.Rejection
 	OnBeat     func()                       // called for each Heartbeat; may be nil
 	BoardGuard sync.Locker                  // guards what Board returns
+	Shelf      []byte                       // memory of the results that it keeps (pkg/resultcache/shelf); nil = none
+	ShelfGuard sync.Locker                  // guards Shelf
 	Mute       bool                         // does not acknowledge heartbeats and demands
 	Version    uint16                       // protocol version in the greeting; 0 = job.Version
 	Key        *psk.Key                     // requires a proof of this key, and gives one

@@ -7,6 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -46,6 +47,42 @@ func (f *Farm) Ledgers(list []scheduler.Host) map[string]*holdings.Ledger {
 		}
 	}
 	return there
+}
+
+// Shelf is a host that may keep results which clients of its tenant can read.
+type Shelf struct {
+	Addr string
+	*link.Link
+}
+
+// Shelves returns those hosts of a list that are connected, and whose results are trusted. down reports that no
+// host of the list has been connected yet.
+func (f *Farm) Shelves(now time.Time, list []scheduler.Host) (up []Shelf, down bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	down = true
+	for i := range list {
+		h := f.hosts[list[i].Addr]
+		if h == nil || h.link == nil {
+			continue
+		}
+		down = false
+		if !f.drains.on[h.Addr] && f.sched.Trusted(now, h.Addr) {
+			up = append(up, Shelf{h.Addr, h.link.Link})
+		}
+	}
+	return up, down
+}
+
+// ForgetResult makes no host that is connected now be asked for what it keeps for key.
+func (f *Farm) ForgetResult(key resultcache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.hosts {
+		if h.link != nil {
+			h.link.Forget(key)
+		}
+	}
 }
 
 // Quarantine keeps all jobs away from a host until it is undrained by hand.

@@ -33,6 +33,7 @@ type Options struct {
 	Board func(result string)               // counts load boards that were read: "ok" or "torn"
 
 	Bare          bool // sources are not written: credits need no slots
+	Results       bool // results that daemons keep are of interest
 	DialTimeout   time.Duration
 	Heartbeat     time.Duration
 	HeartbeatDead time.Duration // silence after which a connection ends

@@ -50,7 +50,7 @@ func (l *Link) ticked(now time.Time) {
 	}
 	// The daemon's RDMA stack answers a Read of the board by itself, so the answer is no sign of life.
 	heard := int64(s.FPDUsReceived+s.SendsReceived) - int64(l.board.reads)
-	quiet := heard <= l.heard
+	quiet := l.shelfQuietLocked(&s) || heard <= l.heard
 	if quiet && !l.movesLocked(&s) {
 		l.silent += l.c.tickTime()
 	} else {
@@ -59,6 +59,9 @@ func (l *Link) ticked(now time.Time) {
 	l.heard, l.sent, l.unacked, l.acked = max(heard, l.heard), s.FPDUsSent, s.Unacked, s.Path.Acked
 	if wanted {
 		l.refreshLocked(now, l.c.Heartbeat*3/4) // less than a whole one: the last read began a little after a tick
+	}
+	if l.hasShelfLocked() && now.Sub(l.shelf.asked) > l.c.Heartbeat*3/4 { // so that the first look after a pause finds what others had compiled
+		l.refreshShelfLocked(now)
 	}
 	switch {
 	case l.silent >= l.c.HeartbeatDead:

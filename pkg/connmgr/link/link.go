@@ -43,6 +43,7 @@ type Config struct {
 	Key    func() *psk.Key // called for each connection; without a key, nil or returns nil
 
 	Bare          bool          // credits need no slots, because no source is written
+	Results       bool          // results that daemons keep are of interest
 	DialTimeout   time.Duration // for establishing the connection
 	Heartbeat     time.Duration
 	HeartbeatDead time.Duration // the link ends after so long a silence
@@ -149,6 +150,7 @@ type Link struct {
 	path     path
 	view     View
 	board    boardReader
+	shelf    shelfReader
 
 	beatSeq, beatAcked uint32
 	beatAt             time.Time     // when the last heartbeat was sent

@@ -170,6 +170,7 @@ func (l *Link) welcomedBy(msg *job.Welcome) {
 		return
 	}
 	l.setViewLocked(msg.Load, FromWelcome)
+	l.openShelfLocked()
 	l.checkReadyLocked()
 	l.mu.Unlock()
 	l.owner.Learned(l, LoadChanged)

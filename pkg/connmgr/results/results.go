@@ -82,14 +82,39 @@ func (c *Cache) Close() error {
 	c.cancel()
 	var err error
 	for _, t := range c.tiers {
-		err = errors.Join(err, t.Store.Close())
+		if t.Store != nil {
+			err = errors.Join(err, t.Store.Close())
+		}
 	}
 	return err
 }
 
-// Find looks for a result in all tiers. It decodes it into the memory that room returns
-// (resultcache.Decode), and returns it with its tier, or nil. A tier in front of that one gets a copy.
-func (c *Cache) Find(ctx context.Context, key resultcache.Key, room func(n int) ([]byte, error)) (*resultcache.Entry, string) {
+// Look is a look for a result.
+type Look struct {
+	Key resultcache.Key
+	// Room returns memory for n bytes of outputs, as for resultcache.Decode.
+	Room func(n int) ([]byte, error)
+	// Check, if not nil, says why an entry that others can have made is not accepted. The error wraps
+	// resultcache.ErrDamaged, or is resultcache.ErrMiss if that is nobody's fault.
+	Check func(e *resultcache.Entry) error
+	// Only, if not empty, is the only tier that is asked.
+	Only string
+	// Farm is asked for the tier resultcache.TierFarm; nil: nobody is.
+	Farm Farm
+}
+
+// Farm are the hosts that a job may go to, as far as they keep results.
+type Farm interface {
+	// Get is that of resultcache.Store. host is the one that has the entry.
+	Get(ctx context.Context, key resultcache.Key, buf []byte) (b []byte, host string, err error)
+	// Drop says that what Get has returned is of no use, and whether that is because it was damaged or wrong.
+	Drop(key resultcache.Key, host string, damaged bool)
+}
+
+// Find looks for a result in all tiers, and returns it with its tier, or nil. A tier in front of that one gets a
+// copy.
+func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) {
+	key := l.Key
 	buf := buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxBuffer {
@@ -97,10 +122,10 @@ func (c *Cache) Find(ctx context.Context, key resultcache.Key, room func(n int) 
 		}
 	}()
 	for i, t := range c.tiers {
-		if !t.Read || t.paused(time.Now()) {
+		if !t.Read || l.Only != "" && t.Name != l.Only || t.paused(time.Now()) {
 			continue
 		}
-		b, e, err := t.find(ctx, key, (*buf)[:0], room)
+		b, e, err := t.find(ctx, l, (*buf)[:0])
 		*buf = b
 		switch {
 		case err == nil && c.distrusts(&e.Origin):
@@ -110,9 +135,7 @@ func (c *Cache) Find(ctx context.Context, key resultcache.Key, room func(n int) 
 		case err == nil:
 			c.count(t.Name, Hit)
 			t.fine()
-			for _, before := range c.tiers[:i] {
-				c.put(before, key, append([]byte(nil), b...))
-			}
+			c.putBefore(i, e, b)
 			return e, t.Name
 		case errors.Is(err, resultcache.ErrMiss), errors.Is(err, resultcache.ErrVersion):
 			c.count(t.Name, Miss)
@@ -154,6 +177,23 @@ func (c *Cache) Sizes() map[string]int64 {
 func (c *Cache) Keep(key resultcache.Key, entry []byte) {
 	for _, t := range c.tiers {
 		c.put(t, key, entry)
+	}
+}
+
+// putBefore keeps an entry that tier i had in those in front of it. It does not keep the slice.
+func (c *Cache) putBefore(i int, e *resultcache.Entry, b []byte) {
+	for _, t := range c.tiers[:i] {
+		if !t.Write {
+			continue
+		}
+		copied := append([]byte(nil), b...)
+		if c.tiers[i].Store == nil { // the host, which does not know by what name, was not in it
+			var err error
+			if copied, err = resultcache.MadeBy(b, e.Key, e.Host); err != nil {
+				continue // cannot be
+			}
+		}
+		c.put(t, e.Key, copied)
 	}
 }
 

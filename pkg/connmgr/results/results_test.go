@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -117,7 +118,7 @@ func entryOf(t *testing.T, key resultcache.Key, host string) []byte {
 // find looks for a key and returns the tier that had it.
 func (b *bench) find(t *testing.T, key resultcache.Key) string {
 	t.Helper()
-	e, tier := b.Find(t.Context(), key, room)
+	e, tier := b.Find(t.Context(), &Look{Key: key, Room: room})
 	if (e != nil) != (tier != "") || e != nil && string(e.Files[0].Data) != "object" {
 		t.Errorf("%+v from %q", e, tier)
 	}
@@ -292,4 +293,63 @@ func TestFlights(t *testing.T) {
 		}
 		again.End(key, nil)
 	})
+}
+
+// hosts is a Farm with one entry.
+type hosts struct {
+	memory
+	dropped []bool
+}
+
+func (h *hosts) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte, string, error) {
+	b, err := h.memory.Get(ctx, key, buf)
+	return b, "build7:7632", err
+}
+
+func (h *hosts) Drop(_ resultcache.Key, _ string, damaged bool) {
+	h.dropped = append(h.dropped, damaged)
+}
+
+// TestFarm: the hosts that come with a look are asked in their turn. A result is that of the host that has served it,
+// in the copies too, and it is checked.
+func TestFarm(t *testing.T) {
+	b := newBench(t, 0)
+	b.tiers = slices.Insert(b.tiers, 1, newTier(Tier{Name: resultcache.TierFarm, Read: true}))
+	key := resultcache.Key{1}
+	var farm hosts
+	look := func(check func(*resultcache.Entry) error) string {
+		t.Helper()
+		e, tier := b.Find(t.Context(), &Look{Key: key, Room: room, Farm: &farm, Check: check})
+		if e != nil && (e.Host != "build7:7632" || string(e.Files[0].Data) != "object") {
+			t.Errorf("%+v", e)
+		}
+		b.writing.Wait()
+		return tier
+	}
+	if tier := b.find(t, key) + look(nil); tier != "" {
+		t.Errorf("%q has it", tier)
+	}
+	if err := farm.Put(t.Context(), key, entryOf(t, key, "what the host calls itself")); err != nil {
+		t.Fatal(err)
+	}
+	for _, no := range []error{resultcache.ErrDamaged, resultcache.ErrMiss} {
+		if tier := look(func(*resultcache.Entry) error { return no }); tier != "" {
+			t.Errorf("%q has it", tier)
+		}
+	}
+	if !slices.Equal(farm.dropped, []bool{true, false}) || b.counts["farm error"] != 1 {
+		t.Errorf("dropped %v, counted %v", farm.dropped, b.counts)
+	}
+	if tier := look(nil); tier != resultcache.TierFarm || !b.near.has(key) || b.far.has(key) {
+		t.Errorf("from %q", tier)
+	}
+	if tier := look(nil); tier != "near" { // with the name of the host
+		t.Errorf("from %q", tier)
+	}
+	b.Keep(resultcache.Key{2}, entryOf(t, key, ""))
+	b.Drop(key)
+	b.writing.Wait()
+	if e, tier := b.Find(t.Context(), &Look{Key: key, Room: room, Farm: &farm, Only: "far"}); e != nil {
+		t.Errorf("from %q", tier)
+	}
 }

@@ -12,8 +12,8 @@ import (
 
 // Tier is a store of results and how it is used.
 type Tier struct {
-	Name    string // one of resultcache.Tiers
-	Store   resultcache.Store
+	Name    string            // one of resultcache.Tiers
+	Store   resultcache.Store // nil for resultcache.TierFarm, whose store comes with each Look
 	Read    bool
 	Write   bool
 	Timeout time.Duration // for each Get; Put and Drop have several times as long. 0: none
@@ -33,22 +33,53 @@ func newTier(t Tier) *tier { return &tier{Tier: t} }
 // errRoom wraps errors of the memory for a result.
 var errRoom = errors.New("no memory for a result")
 
-// find gets and decodes an entry. The slice that it returns is buf, or longer.
-func (t *tier) find(ctx context.Context, key resultcache.Key, buf []byte, room func(n int) ([]byte, error)) ([]byte, *resultcache.Entry, error) {
+// find gets, decodes and checks an entry. The slice that it returns is buf, or longer.
+func (t *tier) find(ctx context.Context, l *Look, buf []byte) ([]byte, *resultcache.Entry, error) {
 	ctx, cancel := t.within(ctx, 1)
 	defer cancel()
-	b, err := t.Store.Get(ctx, key, buf)
+	if t.Store == nil {
+		return t.findInFarm(ctx, l, buf)
+	}
+	b, err := t.Store.Get(ctx, l.Key, buf)
 	if err != nil {
 		return b, nil, err
 	}
-	e, err := resultcache.Decode(b, key, func(n int) ([]byte, error) {
-		mem, err := room(n)
+	e, err := l.decode(b, t.Name != resultcache.TierManager)
+	return b, e, err
+}
+
+// findInFarm does the same with the hosts that the job may go to. The entry is that of the host that has
+// served it, whatever it says.
+func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *resultcache.Entry, error) {
+	if l.Farm == nil {
+		return buf, nil, resultcache.ErrMiss
+	}
+	b, host, err := l.Farm.Get(ctx, l.Key, buf)
+	if err != nil {
+		return b, nil, err
+	}
+	e, err := l.decode(b, true)
+	if err == nil {
+		e.Host = host
+	} else if !errors.Is(err, errRoom) {
+		l.Farm.Drop(l.Key, host, errors.Is(err, resultcache.ErrDamaged))
+	}
+	return b, e, err
+}
+
+// decode decodes an entry. others says that others than this machine's manager can have made it.
+func (l *Look) decode(b []byte, others bool) (*resultcache.Entry, error) {
+	e, err := resultcache.Decode(b, l.Key, func(n int) ([]byte, error) {
+		mem, err := l.Room(n)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errRoom, err)
 		}
 		return mem, nil
 	})
-	return b, e, err
+	if err == nil && others && l.Check != nil {
+		err = l.Check(e)
+	}
+	return e, err
 }
 
 // writePatience is how many times longer than a look something that no build waits for may take.

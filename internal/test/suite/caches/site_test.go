@@ -54,6 +54,13 @@ func start(t *testing.T, settings string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !strings.Contains(settings, "farm:") { // otherwise what is no longer here would be found there
+		if before, after, ok := strings.Cut(settings, "cache: {"); ok {
+			settings = before + "cache: {farm: false, " + after
+		} else {
+			settings += "cache: {farm: false}\n"
+		}
+	}
 	if section, _, _ := strings.Cut(settings, ":"); section != "" { // in place of the farm's own
 		lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(l string) bool { return strings.HasPrefix(l, section+":") })
 		if err := os.WriteFile(name, []byte(strings.Join(lines, "")+settings), 0o600); err != nil {
