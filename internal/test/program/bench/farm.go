@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/netlab"
@@ -71,6 +72,7 @@ type farmSpec struct {
 	options string // of each host: ",zstd"
 	sandbox string // "": off, as the rival has none
 	tls     bool   // both sides have certificates; otherwise those beyond loopback have a key
+	config  string // settings of the manager, as in its configuration file
 }
 
 // newFarm starts a daemon on each host, and a manager that knows them.
@@ -133,7 +135,15 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 	}
 	f.host.daemons = f.daemons
 	socket := filepath.Join(dir, "cm.sock")
-	f.manager, err = b.startDaemon(f.g, "rdistcc-cm", env, append([]string{
+	settings := env
+	if s.config != "" {
+		file := filepath.Join(dir, "manager.yaml")
+		if err := os.WriteFile(file, []byte(s.config), 0o600); err != nil {
+			return nil, err
+		}
+		settings = append(slices.Clone(env), "RDISTCC_CONFIG="+file)
+	}
+	f.manager, err = b.startDaemon(f.g, "rdistcc-cm", settings, append([]string{
 		filepath.Join(b.bin, "rdistcc-cm"), "--socket", socket, "--hosts", strings.Join(hosts, " "), "--http", "127.0.0.1:0"}, client...)...)
 	if err != nil {
 		return nil, err
