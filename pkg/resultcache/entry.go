@@ -46,6 +46,8 @@ var (
 	ErrDamaged = errors.New("a damaged result")
 	// ErrTooBig is wrapped by what Put says of an entry that would take too much of the store.
 	ErrTooBig = errors.New("a result too big for the store")
+	// ErrReadOnly is wrapped by what Put and Drop say of a store that allows this user to read only.
+	ErrReadOnly = errors.New("the store may only be read")
 	// ErrVersion says that an entry is of another version of this format.
 	ErrVersion = errors.New("a result in the format of another version")
 )

@@ -134,12 +134,12 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			c.drop(t, key)
 		case err == nil:
 			c.count(t.Name, Hit)
-			t.fine()
+			c.fine(t)
 			c.putBefore(i, e, b)
 			return e, t.Name
 		case errors.Is(err, resultcache.ErrMiss), errors.Is(err, resultcache.ErrVersion):
 			c.count(t.Name, Miss)
-			t.fine()
+			c.fine(t)
 		case ctx.Err() != nil:
 			return nil, ""
 		case errors.Is(err, errRoom):
@@ -200,7 +200,7 @@ func (c *Cache) putBefore(i int, e *resultcache.Entry, b []byte) {
 // put keeps an entry in a tier, in the background. It does not change the slice.
 func (c *Cache) put(t *tier, key resultcache.Key, entry []byte) {
 	n := int64(len(entry))
-	if !t.Write || t.paused(time.Now()) || c.ctx.Err() != nil || !c.pending.TryAcquire(n) {
+	if !t.takes(time.Now()) || c.ctx.Err() != nil || !c.pending.TryAcquire(n) {
 		return
 	}
 	c.writing.Go(func() {
@@ -211,7 +211,9 @@ func (c *Cache) put(t *tier, key resultcache.Key, entry []byte) {
 		defer c.writers.Release(1)
 		switch err := t.put(c.ctx, key, entry); {
 		case err == nil:
-			t.fine()
+			c.fine(t)
+		case errors.Is(err, resultcache.ErrReadOnly):
+			c.refused(t, err)
 		case errors.Is(err, resultcache.ErrTooBig), c.ctx.Err() != nil:
 			c.log.Debug("a result is not kept", "tier", t.Name, "key", key, "err", err)
 		default:
@@ -233,15 +235,36 @@ func (c *Cache) drop(t *tier, key resultcache.Key) {
 		return
 	}
 	c.writing.Go(func() {
-		if err := t.drop(c.ctx, key); err != nil && c.ctx.Err() == nil {
+		switch err := t.drop(c.ctx, key); {
+		case err == nil, c.ctx.Err() != nil:
+		case errors.Is(err, resultcache.ErrReadOnly):
+			c.refused(t, err)
+		default:
 			c.trouble(t, "a wrong result is not removed", err)
 		}
 	})
 }
 
+// fine records that a tier works.
+func (c *Cache) fine(t *tier) {
+	if t.fine() {
+		c.log.Info("the tier works again", "tier", t.Name)
+	}
+}
+
+// refused records that a tier may only be read.
+func (c *Cache) refused(t *tier, err error) {
+	if t.refused(time.Now()) {
+		c.log.Warn("results are looked up in the tier, but not kept there", "tier", t.Name, "err", err)
+	}
+}
+
 // trouble records an error of a tier, and logs it if it is news.
 func (c *Cache) trouble(t *tier, what string, err error) {
-	if pause, news := t.failed(time.Now()); news {
+	switch pause, from, news := t.failed(time.Now()); {
+	case news:
 		c.log.Warn(what+", and the tier is left alone for a while", "tier", t.Name, "err", err, "for", pause)
+	case from:
+		c.log.Debug(what+", and the tier is left alone again", "tier", t.Name, "err", err, "for", pause)
 	}
 }

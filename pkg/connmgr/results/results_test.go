@@ -1,6 +1,7 @@
 package results
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,13 +19,14 @@ import (
 
 // memory is a store whose trouble is set by hand.
 type memory struct {
-	mu    sync.Mutex
-	all   map[resultcache.Key][]byte
-	err   error         // of every call
-	slow  time.Duration // before every Get
-	gets  int
-	puts  int
-	drops int
+	mu     sync.Mutex
+	all    map[resultcache.Key][]byte
+	err    error         // of every call
+	putErr error         // of Put alone
+	slow   time.Duration // before every Get
+	gets   int
+	puts   int
+	drops  int
 }
 
 func (m *memory) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte, error) {
@@ -52,8 +54,8 @@ func (m *memory) Put(_ context.Context, key resultcache.Key, entry []byte) error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.puts++
-	if m.err != nil {
-		return m.err
+	if err := cmp.Or(m.err, m.putErr); err != nil {
+		return err
 	}
 	if m.all == nil {
 		m.all = make(map[resultcache.Key][]byte)
@@ -200,6 +202,62 @@ func TestStoreThatIsDown(t *testing.T) {
 		}
 		if tier := b.find(t, key); tier != "near" {
 			t.Errorf("%q: the tier that works again has no copy", tier)
+		}
+	})
+}
+
+// TestOneLine: the log has a line when a tier begins to give trouble, and one when it works again, not more.
+func TestOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, time.Second)
+		for range 2 {
+			b.log.Reset()
+			b.near.err = errors.New("down")
+			for range 3600 {
+				time.Sleep(time.Second)
+				b.find(t, resultcache.Key{1})
+			}
+			b.near.err = nil
+			for range 3600 {
+				time.Sleep(time.Second)
+				b.find(t, resultcache.Key{1})
+			}
+			if log := b.log.String(); strings.Count(log, "\n") != 2 || !strings.Contains(log, "works again") {
+				t.Errorf("the log has\n%s", log)
+			}
+		}
+	})
+}
+
+// TestReadOnlyStore: a tier that turns out to be for reading only is read, and not written to for a while.
+func TestReadOnlyStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, time.Second)
+		b.far.putErr = fmt.Errorf("%w: no right", resultcache.ErrReadOnly)
+		keep := func(n int) {
+			for i := range byte(n) {
+				b.Keep(resultcache.Key{i}, entryOf(t, resultcache.Key{i}, "h"))
+				b.Drop(resultcache.Key{100, i})
+				b.writing.Wait()
+			}
+		}
+		keep(20)
+		if b.far.puts != 1 || b.near.puts != 20 || b.find(t, resultcache.Key{200}) != "" || b.far.gets != 1 || strings.Count(b.log.String(), "level=WARN") != 1 {
+			t.Errorf("%d attempts to write, %d looks\n%s", b.far.puts, b.far.gets, b.log.String())
+		}
+		if n := b.counts["far error"]; n != 0 {
+			t.Errorf("%d errors counted", n)
+		}
+		time.Sleep(readOnlyTime + time.Second)
+		keep(20)
+		if b.far.puts != 2 || strings.Count(b.log.String(), "\n") != 1 {
+			t.Errorf("%d attempts to write\n%s", b.far.puts, b.log.String())
+		}
+		b.far.putErr = nil
+		time.Sleep(readOnlyTime + time.Second)
+		keep(20)
+		if b.far.puts != 22 {
+			t.Errorf("%d attempts to write", b.far.puts)
 		}
 	})
 }

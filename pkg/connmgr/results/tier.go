@@ -23,9 +23,11 @@ type Tier struct {
 type tier struct {
 	Tier
 
-	mu     sync.Mutex
-	errors int       // in a row
-	until  time.Time // it is left alone until then
+	mu       sync.Mutex
+	errors   int       // in a row
+	until    time.Time // it is left alone until then
+	told     bool      // that it gives trouble
+	readOnly time.Time // nothing is written to it until then
 }
 
 func newTier(t Tier) *tier { return &tier{Tier: t} }
@@ -112,6 +114,10 @@ const (
 	lastPause  = 2 * time.Minute
 )
 
+// readOnlyTime is for how long nothing is written to a tier that has said that it may only be read. Another
+// server may have taken its place by then, or somebody may have given us the right.
+const readOnlyTime = 10 * time.Minute
+
 // paused reports whether the tier is left alone at the moment.
 func (t *tier) paused(now time.Time) bool {
 	t.mu.Lock()
@@ -119,21 +125,40 @@ func (t *tier) paused(now time.Time) bool {
 	return now.Before(t.until)
 }
 
-// fine notes that the tier works.
-func (t *tier) fine() {
+// takes reports whether the tier is to be written to at the moment.
+func (t *tier) takes(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.errors = 0
+	return t.Write && !now.Before(t.until) && !now.Before(t.readOnly)
 }
 
-// failed notes an error. It returns for how long the tier is left alone if it is so from now on.
-func (t *tier) failed(now time.Time) (pause time.Duration, from bool) {
+// refused notes that the tier may only be read. It returns whether that is news.
+func (t *tier) refused(now time.Time) (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	news, t.readOnly = t.readOnly.IsZero(), now.Add(readOnlyTime)
+	return news
+}
+
+// fine notes that the tier works. It returns whether that is news.
+func (t *tier) fine() (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	news = t.told
+	t.errors, t.told = 0, false
+	return news
+}
+
+// failed notes an error. It returns for how long the tier is left alone if it is so from now on, and whether that
+// is news: it was not so before, or the tier has worked since.
+func (t *tier) failed(now time.Time) (pause time.Duration, from, news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.errors++; t.errors < patience || now.Before(t.until) {
-		return 0, false
+		return 0, false, false
 	}
 	pause = min(firstPause<<min(t.errors-patience, 10), lastPause)
 	t.until = now.Add(pause)
-	return pause, true
+	news, t.told = !t.told, true
+	return pause, true, news
 }
