@@ -20,9 +20,10 @@ const (
 	Sandbox Thing = "sandbox" // what confines compiles: user and mount namespaces, Landlock, seccomp
 	Network Thing = "network" // network namespaces, which root can make
 	Tools   Thing = "tools"   // programs installed by make deps
+	Stores  Thing = "stores"  // servers that results can be kept in, installed by make deps
 )
 
-var things = []Thing{Sandbox, Network, Tools}
+var things = []Thing{Sandbox, Network, Tools, Stores}
 
 // Skipf ends a test that lacks a thing: it skips the test, or fails it if Required names the thing. format
 // and args say what is missing.

@@ -28,7 +28,7 @@ func TestSkipf(t *testing.T) {
 		{"tools", "fail: RDISTCC_TEST_REQUIRE has \"tools\", but: no clang"},
 		{"sandbox,network,tools", "fail: RDISTCC_TEST_REQUIRE has \"tools\", but: no clang"},
 		{"sandbox tools", "fail: RDISTCC_TEST_REQUIRE has \"tools\", but: no clang"},
-		{"tool", `fail: RDISTCC_TEST_REQUIRE has "tool"; it knows ["sandbox" "network" "tools"]`},
+		{"tool", `fail: RDISTCC_TEST_REQUIRE has "tool"; it knows ["sandbox" "network" "tools" "stores"]`},
 	} {
 		t.Setenv(Required, c.required)
 		j := &judge{}
