@@ -41,7 +41,7 @@ need = @for t in $(1); do command -v $$t >/dev/null || case $$t in \
 	$(GO)) echo "make $@: Go is missing; go.mod says which version" >&2; exit 1;; \
 	*) echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1;; esac; done
 # skips: says beforehand which tests a missing program leaves out.
-skips = @for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus; do command -v $$t >/dev/null || \
+skips = @for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus redis-server; do command -v $$t >/dev/null || \
 	echo "make $@: $$t is not installed: the tests that need it are skipped (on Debian: make deps)"; done
 
 test:
@@ -194,7 +194,7 @@ clean:
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 compilers := gcc g++ clang gcc-11 g++-11 clang-13 clang-14 clang-15 clang-16 clang-19 gobjc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu
 builders  := make ccache cmake meson ninja-build autoconf automake libtool pkg-config dpkg-dev tcl bc flex bison libelf-dev
-packages   = $(compilers) $(builders) systemd git ca-certificates distcc iproute2 strace tshark prometheus groff-base libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
+packages   = $(compilers) $(builders) systemd git ca-certificates distcc iproute2 strace tshark prometheus redis-server groff-base libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
 deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install $(packages)" >&2; exit 1; }
 	$(call need,$(GO))

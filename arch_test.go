@@ -138,7 +138,7 @@ var edges = map[string][]string{
 	"internal/store":               {}, // contents by their sums, whoever names them
 	"internal/telemetry":           {"pkg/iwarp"},
 	"internal/textfile":            {},
-	"internal/tiers":               {"internal/config", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk"},
+	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/redis"},
 	"internal/toolchain":           {"internal/unit"},
 	"internal/unit":                {},
 	"internal/wire":                {},

@@ -162,6 +162,20 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"toolchains:\n  dirs: [bin]\n", "not an absolute path"},
 		{"hosts: [a:x]\n", `f:1: hosts: "a:x": "x" is not a port; write HOST:PORT`},
 		{"hosts:\n- a\n- b,foo\n", `f:3: hosts: "b,foo": unknown option "foo"`},
+		{"cache:\n  redis:\n    url: redis://user:s3cret@host/0\n", "f:3: cache.redis.url: a user or a password must not be in it: use cache.redis.password-file"},
+		{"cache:\n  redis:\n    url: redis://:s3cret@ho st\n", "f:3: cache.redis.url: a user or a password must not be in it"},
+		{"cache:\n  redis:\n    url: redis://host/3\n", "f:3: cache.redis.url: has more in it than a server's address: use cache.redis.database"},
+		{"cache:\n  redis:\n    url: redis://host?password=s3cret\n", "has more in it than a server's address"},
+		{"cache:\n  redis:\n    url: host:6379\n", "is not a URL that begins with redis:// or rediss:// or unix://"},
+		{"cache:\n  redis:\n    url: \"redis://s3cret host\"\n", "is not a URL"},
+		{"cache:\n  redis:\n    url: redis://:6379\n", "names no host"},
+		{"cache:\n  redis:\n    url: unix://run/redis\n", "is not an absolute path behind unix://"},
+		{"cache:\n  redis:\n    mode: readonly\n", `f:3: cache.redis.mode: "readonly" is none of read-write, read, write`},
+		{"cache:\n  redis:\n    timeout: 1m\n", "f:3: cache.redis.timeout: 1m is not between 1ms and 10s"},
+		{"cache:\n  redis:\n    prefix: \"a b\"\n", "has a character that cannot be in a name"},
+		{"cache:\n  redis:\n    cert: /c\n", "f:3: cache.redis.cert: cert and key belong together"},
+		{"cache:\n  redis:\n    password: s3cret\n", `unknown key "cache.redis.password"`},
+		{"cache:\n  redis:\n    password-file: pw\n", `"pw" is not an absolute path`},
 		{"fallbak:\n  allow: true\n", `f:1: unknown key "fallbak" (did you mean "fallback"?)`},
 		{"hosts: [a]\nlocal: x: y\n", "f:2: mapping values are not allowed"},
 		{"a: &x [1]\n", "unknown key"},
@@ -178,6 +192,9 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		var e *Error
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Parse(%q) gave %v, want %q in one line", tt.text, err, tt.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("Parse(%q) shows what may be a password: %v", tt.text, err)
 		}
 	}
 }

@@ -19,10 +19,7 @@ func (c *Config) Validate() error {
 	if err := c.checkHosts(); err != nil {
 		return err
 	}
-	checks := []struct {
-		key string
-		err error
-	}{
+	checks := []check{
 		{"discovery.interval", within(c.Discovery.Interval, time.Second, time.Hour)},
 		{"discovery.timeout", within(c.Discovery.Timeout, 10*time.Millisecond, time.Minute)},
 		{"local.slots", between(c.Local.Slots, 0, 10000)},
@@ -96,6 +93,7 @@ func (c *Config) Validate() error {
 		{"daemon.compile-users", between(c.Daemon.CompileUsers, 0, 1<<31-1<<16)},
 		{"daemon.job-timeout", within(c.Daemon.JobTimeout, time.Second, 24*time.Hour)},
 	}
+	checks = append(checks, c.Cache.Redis.checks()...)
 	for _, ch := range checks {
 		if ch.err == nil {
 			continue

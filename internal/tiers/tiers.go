@@ -50,5 +50,5 @@ func Open(c *config.Config, getenv func(string) string) ([]results.Tier, error) 
 	if c.Cache.Farm {
 		all = append(all, results.Tier{Name: resultcache.TierFarm, Read: true})
 	}
-	return all, nil
+	return append(all, shared(c, getenv)...), nil
 }

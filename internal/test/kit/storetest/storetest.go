@@ -17,7 +17,7 @@ import (
 func Entry(t testing.TB, number byte, n int) (resultcache.Key, []byte) {
 	t.Helper()
 	data := make([]byte, n)
-	rand.NewChaCha8([32]byte{number, 1}).Read(data) // never fails, according to its documentation
+	_, _ = rand.NewChaCha8([32]byte{number, 1}).Read(data) // never fails, according to its documentation
 	e := &resultcache.Entry{Key: resultcache.Key{number, 7, 31: 0xee}, Files: []resultcache.File{{Data: data}}}
 	b, err := e.Append(nil)
 	if err != nil {

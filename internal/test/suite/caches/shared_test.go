@@ -1,0 +1,108 @@
+package caches
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/storetest"
+)
+
+// password is for stores that ask for one. It must not be seen anywhere.
+const password = "s3cret-of-the-team"
+
+// sharedStore is a store that several managers use.
+type sharedStore struct {
+	settings string     // of a manager
+	count    func() int // of entries
+	stop     func()     // ends the server
+}
+
+// TestSharedStores: what one manager's build has compiled, another one's gets from the store, with equal objects. When the
+// store is down, builds go on, and the log has a line.
+func TestSharedStores(t *testing.T) {
+	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis} {
+		t.Run(tier, func(t *testing.T) { sharedBy(t, tier, serve(t)) })
+	}
+}
+
+func sharedBy(t *testing.T, tier string, store sharedStore) {
+	one, two := start(t, store.settings), start(t, store.settings)
+	two.work = one.work // what differs with the directory is another test's
+	one.write("a.c", "#include \"a.h\"\nint f(void) { int unused; return A; }\n")
+	one.write("a.h", "#define A 1\n")
+	cmd := []string{"gcc", "-O2", "-g", "-Wall", "-MD", "-c", "a.c", "-o", "a.o"}
+	one.compiles("remote", cmd...)
+	one.wait("the result to be in the store", func() bool { return store.count() == 1 })
+	two.compiles("cached:"+tier, cmd...)
+	two.settle(1) // there is a copy now
+	two.compiles("cached:manager", cmd...)
+	two.write("a.h", "#define A 2\n")
+	two.compiles("remote", cmd...)
+	two.wait("the other result to be in the store", func() bool { return store.count() == 2 })
+	one.compiles("cached:"+tier, cmd...)
+	if n := one.metric(one.Manager, `rdistcc_cm_cache_total{result="hit",tier="`+tier+`"}`); n != 1 {
+		t.Errorf("%v hits counted", n)
+	}
+
+	store.stop()
+	for i := range 6 {
+		one.write("a.h", fmt.Sprintf("#define A %d\n", 10+i))
+		one.compiles("remote", cmd...)
+	}
+	one.again() // it starts without its store
+	for i := range 6 {
+		one.write("a.h", fmt.Sprintf("#define A %d\n", 20+i))
+		one.compiles("remote", cmd...)
+	}
+	one.wait("the copies in the manager's own tier", func() bool { return len(one.kept()) >= 14 })
+	one.compiles("cached:manager", cmd...)
+	if log := one.log(); strings.Count(log, "left alone for a while") != 2 || !strings.Contains(log, "tier="+tier) {
+		t.Errorf("the log of two managers, each without its store:\n%s", log)
+	}
+	for _, s := range []*site{one, two} {
+		show := exec.CommandContext(s.ctx, s.Wrapper, "config", "--origins")
+		show.Env = s.Env()
+		out, err := show.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), " "+tier+".timeout: 5s") {
+			t.Errorf("rdistcc config: %v\n%s", err, out)
+		}
+		if strings.Contains(s.log()+string(out), password) {
+			t.Errorf("the password is shown:\n%s\n%s", s.log(), out)
+		}
+	}
+}
+
+func serveRedis(t *testing.T) sharedStore {
+	program, addr := storetest.Program(t, "redis-server"), storetest.FreeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	stop := storetest.Start(t, addr, nil, program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--requirepass", password)
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "AUTH %s\r\nDBSIZE\r\n", password)
+		r := bufio.NewReader(c)
+		_, _ = r.ReadString('\n')
+		line, _ := r.ReadString('\n')
+		n, err := strconv.Atoi(strings.Trim(line, ":\r\n"))
+		if err != nil {
+			t.Fatalf("%q", line)
+		}
+		return n
+	}
+	return sharedStore{"cache:\n  redis: {url: \"redis://" + addr + "\", timeout: 5s, password-file: " + file + "}\n", count, stop}
+}

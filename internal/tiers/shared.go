@@ -1,0 +1,84 @@
+package tiers
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/config"
+	"github.com/rdistcc/rdistcc/internal/secret"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+	"github.com/rdistcc/rdistcc/pkg/resultcache/redis"
+)
+
+// Variables of the environment with what may not be in the configuration.
+const (
+	RedisPassword = "RDISTCC_REDIS_PASSWORD"
+)
+
+// shared opens the stores that are not this machine's.
+func shared(c *config.Config, getenv func(string) string) (all []results.Tier) {
+	if r := &c.Cache.Redis; r.URL != "" {
+		all = append(all, tier(resultcache.TierRedis, r.Mode, r.Timeout, func() (resultcache.Store, error) { return openRedis(r, getenv) }))
+	}
+	return all
+}
+
+// tier returns the tier of a store. One that cannot be opened is a tier that gives trouble: that is logged when
+// it is first used, and no build ends because of it.
+func tier(name, mode string, timeout time.Duration, open func() (resultcache.Store, error)) results.Tier {
+	s, err := open()
+	if err != nil {
+		s = unusable{err}
+	}
+	return results.Tier{Name: name, Store: s, Read: mode != config.ModeWrite, Write: mode != config.ModeRead, Timeout: timeout}
+}
+
+func openRedis(r *config.Redis, getenv func(string) string) (resultcache.Store, error) {
+	password, err := secret.Find(r.PasswordFile, RedisPassword, getenv)
+	if err != nil {
+		return nil, fmt.Errorf("cache.redis.password-file: %w", err)
+	}
+	tls, err := clientTLS("cache.redis", r.CA, r.Cert, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	return redis.Open(redis.Options{URL: r.URL, User: r.User, Password: password, Database: r.Database, Prefix: r.Prefix, TTL: r.TTL, TLS: tls})
+}
+
+// clientTLS returns what a client needs for TLS, from PEM files. Without ca, the system's CAs are trusted.
+func clientTLS(section, ca, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		text, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("%s.ca: %w", section, err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s.ca: %s has no certificate in PEM form", section, ca)
+		}
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%s.cert: %w", section, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// unusable is a store that could not be opened.
+type unusable struct{ err error }
+
+func (u unusable) Get(_ context.Context, _ resultcache.Key, buf []byte) ([]byte, error) {
+	return buf, u.err
+}
+func (u unusable) Put(context.Context, resultcache.Key, []byte) error { return u.err }
+func (u unusable) Drop(context.Context, resultcache.Key) error        { return u.err }
+func (u unusable) Close() error                                       { return nil }
