@@ -6,6 +6,7 @@ PREFIX      ?= /usr/local
 DESTDIR     ?=
 FUZZTIME    ?= 20s
 GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VERSITYGW   ?= github.com/versity/versitygw/cmd/versitygw@v1.8.0
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
@@ -41,7 +42,7 @@ need = @for t in $(1); do command -v $$t >/dev/null || case $$t in \
 	$(GO)) echo "make $@: Go is missing; go.mod says which version" >&2; exit 1;; \
 	*) echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1;; esac; done
 # skips: says beforehand which tests a missing program leaves out.
-skips = @for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus redis-server; do command -v $$t >/dev/null || \
+skips = @for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus redis-server versitygw; do command -v $$t >/dev/null || [ -x "$$($(GO) env GOPATH)/bin/$$t" ] || \
 	echo "make $@: $$t is not installed: the tests that need it are skipped (on Debian: make deps)"; done
 
 test:
@@ -201,3 +202,4 @@ deps:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-upgrade $(packages)
 	CGO_ENABLED=0 $(GO) install $(GOLANGCI)
+	CGO_ENABLED=0 $(GO) install $(VERSITYGW)

@@ -67,6 +67,7 @@ var edges = map[string][]string{
 	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
 	"pkg/resultcache/disk":          {"pkg/resultcache"},
 	"pkg/resultcache/redis":         {"internal/secret", "pkg/resultcache"},
+	"pkg/resultcache/s3":            {"pkg/resultcache"},
 	"pkg/resultcache/move":          {"internal/job", "internal/unit"},
 	"pkg/resultcache/shelf":         {"internal/wire", "pkg/resultcache"},
 	"pkg/connmgr/shelved":           {"pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
@@ -138,7 +139,7 @@ var edges = map[string][]string{
 	"internal/store":               {}, // contents by their sums, whoever names them
 	"internal/telemetry":           {"pkg/iwarp"},
 	"internal/textfile":            {},
-	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/redis"},
+	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":           {"internal/unit"},
 	"internal/unit":                {},
 	"internal/wire":                {},
@@ -196,6 +197,7 @@ var only = map[string][]string{
 	// Clients of the stores that users have. Their protocols are other projects' to change, with logins, redirections and
 	// signatures that nobody should write twice; each stays behind one package, and a manager without it pays for no start.
 	"github.com/redis/go-redis/v9": {"pkg/resultcache/redis"},
+	"github.com/minio/minio-go/v7": {"pkg/resultcache/s3"},
 	"github.com/spf13/cobra":       {"cmd/rdistcc-cm", "cmd/rdistcc-perf", "cmd/rdistccd", "internal/ctl"},
 }
 

@@ -165,6 +165,7 @@ type Cache struct {
 	// BaseDir is a directory whose place does not matter: builds of the same files below another one share results.
 	BaseDir string `yaml:"base-dir"`
 	Redis   Redis  `yaml:"redis"`
+	S3      S3     `yaml:"s3"`
 }
 
 // Manager holds rdistcc-cm's own settings.
@@ -228,7 +229,7 @@ func Default() *Config {
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB},
-		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB, Redis: defaultRedis()},
+		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

@@ -23,6 +23,21 @@ type Redis struct {
 	Key          string        `yaml:"key"`
 }
 
+// S3 configures a bucket in which results are kept.
+type S3 struct {
+	Bucket          string        `yaml:"bucket"` // empty = none
+	Endpoint        string        `yaml:"endpoint"`
+	Mode            string        `yaml:"mode"`
+	Timeout         time.Duration `yaml:"timeout"` // of a look
+	Prefix          string        `yaml:"prefix"`
+	Region          string        `yaml:"region"`           // empty = from the environment, or as the service says
+	Addressing      string        `yaml:"addressing"`       // where the bucket stands: auto, path, host
+	Anonymous       bool          `yaml:"anonymous"`        // without credentials
+	CredentialsFile string        `yaml:"credentials-file"` // empty = from the environment, or the usual file
+	Profile         string        `yaml:"profile"`          // in the file
+	CA              string        `yaml:"ca"`               // empty = the system's
+}
+
 // Words for the mode of a store.
 const (
 	ModeReadWrite = "read-write"
@@ -32,6 +47,10 @@ const (
 
 func defaultRedis() Redis {
 	return Redis{Mode: ModeReadWrite, Timeout: 250 * time.Millisecond, Prefix: "rdistcc:", TTL: 30 * 24 * time.Hour}
+}
+
+func defaultS3() S3 {
+	return S3{Endpoint: "https://s3.amazonaws.com", Mode: ModeReadWrite, Timeout: time.Second, Prefix: "rdistcc/", Addressing: "auto"}
 }
 
 // check is the result of checking a key.
@@ -59,6 +78,41 @@ func (r *Redis) checks() []check {
 		{at + "cert", pairOfFiles(r.Cert, r.Key)},
 		{at + "key", absoluteOrEmpty(r.Key)},
 	}
+}
+
+func (s *S3) checks() []check {
+	const at = "cache.s3."
+	return []check{
+		{at + "bucket", bucket(s.Bucket)},
+		{at + "endpoint", storeURL(s.Endpoint, at+"credentials-file", at+"bucket and "+at+"prefix", "http", "https")},
+		{at + "endpoint", required(s.Bucket, s.Endpoint)},
+		{at + "mode", mode(s.Mode)},
+		{at + "timeout", lookTime(s.Timeout)},
+		{at + "prefix", plainWord(s.Prefix)},
+		{at + "region", plainWord(s.Region)},
+		{at + "addressing", oneOf(s.Addressing, "auto", "path", "host")},
+		{at + "credentials-file", absoluteOrEmpty(s.CredentialsFile)},
+		{at + "ca", absoluteOrEmpty(s.CA)},
+	}
+}
+
+// bucket checks the name of a bucket.
+func bucket(name string) error {
+	if name == "" {
+		return nil
+	}
+	if len(name) < 3 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" {
+		return fmt.Errorf("%q is not the name of a bucket: 3 to 63 lower case letters, digits, dots and dashes", name)
+	}
+	return nil
+}
+
+// required checks that there is an address if there is something to be found there.
+func required(thing, address string) error {
+	if thing != "" && address == "" {
+		return fmt.Errorf("is missing")
+	}
+	return nil
 }
 
 // storeURL checks the URL of a server. Its errors do not show it: there may be a password in it. secret and path

@@ -1,11 +1,15 @@
 package tiers
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/config"
@@ -13,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/resultcache/redis"
+	"github.com/rdistcc/rdistcc/pkg/resultcache/s3"
 )
 
 // Variables of the environment with what may not be in the configuration.
@@ -24,6 +29,9 @@ const (
 func shared(c *config.Config, getenv func(string) string) (all []results.Tier) {
 	if r := &c.Cache.Redis; r.URL != "" {
 		all = append(all, tier(resultcache.TierRedis, r.Mode, r.Timeout, func() (resultcache.Store, error) { return openRedis(r, getenv) }))
+	}
+	if s := &c.Cache.S3; s.Bucket != "" {
+		all = append(all, tier(resultcache.TierS3, s.Mode, s.Timeout, func() (resultcache.Store, error) { return openS3(s, getenv) }))
 	}
 	return all
 }
@@ -48,6 +56,28 @@ func openRedis(r *config.Redis, getenv func(string) string) (resultcache.Store, 
 		return nil, err
 	}
 	return redis.Open(redis.Options{URL: r.URL, User: r.User, Password: password, Database: r.Database, Prefix: r.Prefix, TTL: r.TTL, TLS: tls})
+}
+
+func openS3(o *config.S3, getenv func(string) string) (resultcache.Store, error) {
+	tls, err := clientTLS("cache.s3", o.CA, "", "")
+	if err != nil {
+		return nil, err
+	}
+	// The address that hands out roles exists at Amazon's only; elsewhere it would be asked in vain, unless the environment
+	// names another one.
+	u, err := url.Parse(o.Endpoint)
+	if err != nil {
+		return nil, errors.New("cache.s3.endpoint: not a URL") // the error would show it
+	}
+	role := strings.HasSuffix(u.Hostname(), ".amazonaws.com") || strings.HasSuffix(u.Hostname(), ".amazonaws.com.cn")
+	for _, name := range []string{"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
+		role = role || getenv(name) != ""
+	}
+	return s3.Open(s3.Options{
+		Endpoint: o.Endpoint, Bucket: o.Bucket, Prefix: o.Prefix, Region: cmp.Or(o.Region, getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")),
+		Addressing: s3.Addressing(o.Addressing), TLS: tls,
+		Login: s3.Login{Anonymous: o.Anonymous, File: o.CredentialsFile, Profile: o.Profile, Role: role},
+	})
 }
 
 // clientTLS returns what a client needs for TLS, from PEM files. Without ca, the system's CAs are trusted.

@@ -28,7 +28,7 @@ type sharedStore struct {
 // TestSharedStores: what one manager's build has compiled, another one's gets from the store, with equal objects. When the
 // store is down, builds go on, and the log has a line.
 func TestSharedStores(t *testing.T) {
-	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis} {
+	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis, "s3": serveS3} {
 		t.Run(tier, func(t *testing.T) { sharedBy(t, tier, serve(t)) })
 	}
 }
@@ -105,4 +105,25 @@ func serveRedis(t *testing.T) sharedStore {
 		return n
 	}
 	return sharedStore{"cache:\n  redis: {url: \"redis://" + addr + "\", timeout: 5s, password-file: " + file + "}\n", count, stop}
+}
+
+func serveS3(t *testing.T) sharedStore {
+	program, addr, dir := storetest.Program(t, "versitygw"), storetest.FreeAddr(t), t.TempDir()
+	results := filepath.Join(dir, "results")
+	if err := os.Mkdir(results, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stop := storetest.Start(t, addr, nil, program, "--quiet", "--port", addr, "--access", "AKIDEXAMPLE", "--secret", password, "posix", "--nometa", dir)
+	file := filepath.Join(t.TempDir(), "credentials")
+	if err := os.WriteFile(file, []byte("[default]\naws_access_key_id=AKIDEXAMPLE\naws_secret_access_key="+password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		names, err := filepath.Glob(filepath.Join(results, "rdistcc/??/*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	return sharedStore{"cache:\n  s3: {bucket: results, endpoint: \"http://" + addr + "\", timeout: 5s, credentials-file: " + file + "}\n", count, stop}
 }
