@@ -66,6 +66,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/results":           {"pkg/resultcache", "pkg/resultcache/disk"},
 	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
 	"pkg/resultcache/disk":          {"pkg/resultcache"},
+	"pkg/resultcache/reapi":         {"internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/redis":         {"internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/s3":            {"pkg/resultcache"},
 	"pkg/resultcache/move":          {"internal/job", "internal/unit"},
@@ -139,7 +140,7 @@ var edges = map[string][]string{
 	"internal/store":               {}, // contents by their sums, whoever names them
 	"internal/telemetry":           {"pkg/iwarp"},
 	"internal/textfile":            {},
-	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/redis", "pkg/resultcache/s3"},
+	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":           {"internal/unit"},
 	"internal/unit":                {},
 	"internal/wire":                {},
@@ -157,6 +158,7 @@ var edges = map[string][]string{
 	"internal/test/kit/farmtest":           {"internal/test/kit/farm", "internal/test/kit/need", "internal/test/kit/standin"},
 	"internal/test/kit/honest":             {},
 	"internal/test/kit/need":               {},
+	"internal/test/kit/reapiserver":        {},
 	"internal/test/kit/relay":              {},
 	"internal/test/kit/standin":            {},
 	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                   // certificates for servers
@@ -198,6 +200,7 @@ var only = map[string][]string{
 	// signatures that nobody should write twice; each stays behind one package, and a manager without it pays for no start.
 	"github.com/redis/go-redis/v9": {"pkg/resultcache/redis"},
 	"github.com/minio/minio-go/v7": {"pkg/resultcache/s3"},
+	"google.golang.org/grpc":       {"pkg/resultcache/reapi", "internal/test/kit/reapiserver"},
 	"github.com/spf13/cobra":       {"cmd/rdistcc-cm", "cmd/rdistcc-perf", "cmd/rdistccd", "internal/ctl"},
 }
 

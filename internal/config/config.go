@@ -166,6 +166,7 @@ type Cache struct {
 	BaseDir string `yaml:"base-dir"`
 	Redis   Redis  `yaml:"redis"`
 	S3      S3     `yaml:"s3"`
+	REAPI   REAPI  `yaml:"reapi"`
 }
 
 // Manager holds rdistcc-cm's own settings.
@@ -229,7 +230,7 @@ func Default() *Config {
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB},
-		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3()},
+		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

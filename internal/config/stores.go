@@ -38,6 +38,19 @@ type S3 struct {
 	CA              string        `yaml:"ca"`               // empty = the system's
 }
 
+// REAPI configures a cache of the Remote Execution API in which results are kept.
+type REAPI struct {
+	URL       string        `yaml:"url"` // grpc, grpcs or unix; empty = none
+	Mode      string        `yaml:"mode"`
+	Timeout   time.Duration `yaml:"timeout"` // of a look
+	Instance  string        `yaml:"instance"`
+	TokenFile string        `yaml:"token-file"` // empty = from the environment, or none
+	Header    string        `yaml:"header"`     // that the token is sent in
+	CA        string        `yaml:"ca"`         // empty = the system's
+	Cert      string        `yaml:"cert"`
+	Key       string        `yaml:"key"`
+}
+
 // Words for the mode of a store.
 const (
 	ModeReadWrite = "read-write"
@@ -51,6 +64,10 @@ func defaultRedis() Redis {
 
 func defaultS3() S3 {
 	return S3{Endpoint: "https://s3.amazonaws.com", Mode: ModeReadWrite, Timeout: time.Second, Prefix: "rdistcc/", Addressing: "auto"}
+}
+
+func defaultREAPI() REAPI {
+	return REAPI{Mode: ModeReadWrite, Timeout: 500 * time.Millisecond, Header: "authorization"}
 }
 
 // check is the result of checking a key.
@@ -94,6 +111,30 @@ func (s *S3) checks() []check {
 		{at + "credentials-file", absoluteOrEmpty(s.CredentialsFile)},
 		{at + "ca", absoluteOrEmpty(s.CA)},
 	}
+}
+
+func (r *REAPI) checks() []check {
+	const at = "cache.reapi."
+	return []check{
+		{at + "url", storeURL(r.URL, at+"token-file", at+"instance", "grpc", "grpcs", "unix")},
+		{at + "mode", mode(r.Mode)},
+		{at + "timeout", lookTime(r.Timeout)},
+		{at + "instance", plainWord(r.Instance)},
+		{at + "token-file", absoluteOrEmpty(r.TokenFile)},
+		{at + "header", header(r.Header)},
+		{at + "ca", absoluteOrEmpty(r.CA)},
+		{at + "cert", pairOfFiles(r.Cert, r.Key)},
+		{at + "key", absoluteOrEmpty(r.Key)},
+	}
+}
+
+// header checks the name of a header. Those of gRPC's own are not for us to set, and values of -bin are encoded.
+func header(name string) error {
+	lower := strings.ToLower(name)
+	if name == "" || strings.Trim(lower, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" || strings.HasPrefix(lower, "grpc-") || strings.HasSuffix(lower, "-bin") {
+		return fmt.Errorf("%q is not the name of a header for a token, as authorization or x-api-key", name)
+	}
+	return nil
 }
 
 // bucket checks the name of a bucket.

@@ -93,7 +93,7 @@ func (c *Config) Validate() error {
 		{"daemon.compile-users", between(c.Daemon.CompileUsers, 0, 1<<31-1<<16)},
 		{"daemon.job-timeout", within(c.Daemon.JobTimeout, time.Second, 24*time.Hour)},
 	}
-	checks = append(checks, slices.Concat(c.Cache.Redis.checks(), c.Cache.S3.checks())...)
+	checks = append(checks, slices.Concat(c.Cache.Redis.checks(), c.Cache.S3.checks(), c.Cache.REAPI.checks())...)
 	for _, ch := range checks {
 		if ch.err == nil {
 			continue

@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/secret"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
+	"github.com/rdistcc/rdistcc/pkg/resultcache/reapi"
 	"github.com/rdistcc/rdistcc/pkg/resultcache/redis"
 	"github.com/rdistcc/rdistcc/pkg/resultcache/s3"
 )
@@ -23,6 +24,7 @@ import (
 // Variables of the environment with what may not be in the configuration.
 const (
 	RedisPassword = "RDISTCC_REDIS_PASSWORD"
+	REAPIToken    = "RDISTCC_REAPI_TOKEN"
 )
 
 // shared opens the stores that are not this machine's.
@@ -32,6 +34,9 @@ func shared(c *config.Config, getenv func(string) string) (all []results.Tier) {
 	}
 	if s := &c.Cache.S3; s.Bucket != "" {
 		all = append(all, tier(resultcache.TierS3, s.Mode, s.Timeout, func() (resultcache.Store, error) { return openS3(s, getenv) }))
+	}
+	if r := &c.Cache.REAPI; r.URL != "" {
+		all = append(all, tier(resultcache.TierREAPI, r.Mode, r.Timeout, func() (resultcache.Store, error) { return openREAPI(r, getenv) }))
 	}
 	return all
 }
@@ -78,6 +83,18 @@ func openS3(o *config.S3, getenv func(string) string) (resultcache.Store, error)
 		Addressing: s3.Addressing(o.Addressing), TLS: tls,
 		Login: s3.Login{Anonymous: o.Anonymous, File: o.CredentialsFile, Profile: o.Profile, Role: role},
 	})
+}
+
+func openREAPI(r *config.REAPI, getenv func(string) string) (resultcache.Store, error) {
+	token, err := secret.Find(r.TokenFile, REAPIToken, getenv)
+	if err != nil {
+		return nil, fmt.Errorf("cache.reapi.token-file: %w", err)
+	}
+	tls, err := clientTLS("cache.reapi", r.CA, r.Cert, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	return reapi.Open(reapi.Options{URL: r.URL, Instance: r.Instance, Header: r.Header, Token: token, TLS: tls})
 }
 
 // clientTLS returns what a client needs for TLS, from PEM files. Without ca, the system's CAs are trusted.

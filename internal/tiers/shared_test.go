@@ -27,7 +27,7 @@ func none(string) string { return "" }
 
 // TestOrder: stores are asked in the order of their tiers, and used as their modes say.
 func TestOrder(t *testing.T) {
-	c := parse(t, "s3: {bucket: results}", "redis: {url: \"redis://127.0.0.1:1\", mode: read}")
+	c := parse(t, "reapi: {url: \"grpc://127.0.0.1:1\"}", "s3: {bucket: results}", "redis: {url: \"redis://127.0.0.1:1\", mode: read}")
 	c.Cache.Size, c.Cache.Dir = config.GiB, t.TempDir()
 	all, err := Open(c, none)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestOrder(t *testing.T) {
 		}
 	}
 	order := slices.DeleteFunc(resultcache.Tiers(), func(name string) bool { return !slices.Contains(names, name) })
-	if len(names) != 3 || !slices.Equal(names, order) {
+	if len(names) != 4 || !slices.Equal(names, order) {
 		t.Errorf("tiers are %q, want them in the order of %q", names, order)
 	}
 	for mode, want := range map[string][2]bool{"read-write": {true, true}, "read": {true, false}, "write": {false, true}} {
@@ -75,6 +75,8 @@ func TestUnusable(t *testing.T) {
 		{"redis: {url: \"rediss://127.0.0.1\", ca: " + open + "}", "has no certificate in PEM form"},
 		{"redis: {url: \"rediss://127.0.0.1\", cert: " + f.ClientCert + ", key: " + f.Key + "}", "cache.redis.cert: "},
 		{"s3: {bucket: results, ca: " + open + "}", "cache.s3.ca: "},
+		{"reapi: {url: \"grpc://127.0.0.1\", token-file: " + open + "}", "cache.reapi.token-file: " + open + " can be read or written by others"},
+		{"reapi: {url: \"grpcs://127.0.0.1\", ca: /none}", "cache.reapi.ca: open /none: no such file"},
 	} {
 		all, err := Open(parse(t, c.lines), none)
 		if err != nil || len(all) != 1 {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/reapiserver"
 	"github.com/rdistcc/rdistcc/internal/test/kit/storetest"
 )
 
@@ -28,7 +29,7 @@ type sharedStore struct {
 // TestSharedStores: what one manager's build has compiled, another one's gets from the store, with equal objects. When the
 // store is down, builds go on, and the log has a line.
 func TestSharedStores(t *testing.T) {
-	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis, "s3": serveS3} {
+	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis, "s3": serveS3, "reapi": serveREAPI} {
 		t.Run(tier, func(t *testing.T) { sharedBy(t, tier, serve(t)) })
 	}
 }
@@ -126,4 +127,13 @@ func serveS3(t *testing.T) sharedStore {
 		return len(names)
 	}
 	return sharedStore{"cache:\n  s3: {bucket: results, endpoint: \"http://" + addr + "\", timeout: 5s, credentials-file: " + file + "}\n", count, stop}
+}
+
+func serveREAPI(t *testing.T) sharedStore {
+	server := reapiserver.Start(t, reapiserver.Options{Header: "authorization", Value: "Bearer " + password})
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return sharedStore{"cache:\n  reapi: {url: \"grpc://" + server.Addr + "\", timeout: 5s, token-file: " + file + "}\n", server.Results, server.Stop}
 }
