@@ -3,6 +3,7 @@ package caches
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -23,6 +24,7 @@ const password = "s3cret-of-the-team"
 type sharedStore struct {
 	settings string     // of a manager
 	count    func() int // of entries
+	spoil    func()     // puts something else into the place of all entries; nil: the server does not let anybody do that
 	stop     func()     // ends the server
 }
 
@@ -51,6 +53,16 @@ func sharedBy(t *testing.T, tier string, store sharedStore) {
 	one.compiles("cached:"+tier, cmd...)
 	if n := one.metric(one.Manager, `rdistcc_cm_cache_total{result="hit",tier="`+tier+`"}`); n != 1 {
 		t.Errorf("%v hits counted", n)
+	}
+
+	if store.spoil != nil {
+		one.write("a.h", "#define A 3\n")
+		one.compiles("remote", cmd...)
+		one.wait("the third result to be in the store", func() bool { return store.count() == 3 })
+		store.spoil()
+		two.compiles("remote", cmd...)
+		two.wait("a line about the damaged result", func() bool { return strings.Contains(two.log(), "a kept result is damaged, and removed") })
+		two.compiles("cached:manager", cmd...)
 	}
 
 	store.stop()
@@ -89,23 +101,32 @@ func serveRedis(t *testing.T) sharedStore {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	count := func() int {
+	ask := func(command string) string {
 		c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "AUTH %s\r\nDBSIZE\r\n", password)
+		fmt.Fprintf(c, "AUTH %s\r\n%s\r\n", password, command)
 		r := bufio.NewReader(c)
 		_, _ = r.ReadString('\n')
-		line, _ := r.ReadString('\n')
-		n, err := strconv.Atoi(strings.Trim(line, ":\r\n"))
+		line, err := r.ReadString('\n')
+		if err != nil || line[0] == '-' {
+			t.Fatalf("%s: %q, %v", command, line, err)
+		}
+		return strings.TrimRight(line[1:], "\r\n")
+	}
+	count := func() int {
+		n, err := strconv.Atoi(ask("DBSIZE"))
 		if err != nil {
-			t.Fatalf("%q", line)
+			t.Fatal(err)
 		}
 		return n
 	}
-	return sharedStore{"cache:\n  redis: {url: \"redis://" + addr + "\", timeout: 5s, password-file: " + file + "}\n", count, stop}
+	spoil := func() {
+		ask(`EVAL "for _, k in ipairs(redis.call('keys', '*')) do redis.call('set', k, 'something else') end return 1" 0`)
+	}
+	return sharedStore{"cache:\n  redis: {url: \"redis://" + addr + "\", timeout: 5s, password-file: " + file + "}\n", count, spoil, stop}
 }
 
 func serveS3(t *testing.T) sharedStore {
@@ -126,7 +147,16 @@ func serveS3(t *testing.T) sharedStore {
 		}
 		return len(names)
 	}
-	return sharedStore{"cache:\n  s3: {bucket: results, endpoint: \"http://" + addr + "\", timeout: 5s, credentials-file: " + file + "}\n", count, stop}
+	spoil := func() {
+		names, err := filepath.Glob(filepath.Join(results, "rdistcc/??/*"))
+		for _, name := range names {
+			err = errors.Join(err, os.Truncate(name, 100))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sharedStore{"cache:\n  s3: {bucket: results, endpoint: \"http://" + addr + "\", timeout: 5s, credentials-file: " + file + "}\n", count, spoil, stop}
 }
 
 func serveREAPI(t *testing.T) sharedStore {
@@ -135,5 +165,5 @@ func serveREAPI(t *testing.T) sharedStore {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return sharedStore{"cache:\n  reapi: {url: \"grpc://" + server.Addr + "\", timeout: 5s, token-file: " + file + "}\n", server.Results, server.Stop}
+	return sharedStore{"cache:\n  reapi: {url: \"grpc://" + server.Addr + "\", timeout: 5s, token-file: " + file + "}\n", server.Results, nil, server.Stop}
 }
