@@ -69,8 +69,11 @@ type Store struct {
 // MaxEntry is the largest entry that is kept, in bytes.
 const MaxEntry = 64 << 20
 
-// quiet keeps the library from writing to stderr: what it would say comes as an error as well.
-var quiet = sync.OnceFunc(func() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) })
+// The library must not write to stderr: what it would say comes as an error as well. It allows this before its first
+// use only, of which a program may have others than Open.
+func init() {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+}
 
 // Open returns the store of a server. It does not connect yet.
 func Open(o Options) (*Store, error) {
@@ -78,7 +81,6 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	quiet()
 	creds := insecure.NewCredentials()
 	if secure {
 		creds = credentials.NewTLS(o.TLS)
