@@ -14,12 +14,9 @@ type abilities struct {
 	batch  int  // bytes of blobs that one request or answer may have in all
 }
 
-// grpcMessage is the longest message that gRPC takes by default, on both sides, and messageSlack is more than what a
-// message has beside its blobs.
-const (
-	grpcMessage  = 4 << 20
-	messageSlack = 64 << 10
-)
+// maxBatch is the most that one request or answer may have, in bytes of blobs. Servers need not say how long a message
+// they take: Buildbarn may be set to take 2 MiB, and says nothing. Longer blobs go as streams, at no more requests.
+const maxBatch = 1 << 20
 
 // abilities asks the server, once, what it can do.
 func (s *Store) abilities(ctx context.Context) (*abilities, error) {
@@ -58,7 +55,7 @@ func readAbilities(c *repb.CacheCapabilities) (*abilities, error) {
 	if !slices.Contains(c.DigestFunctions, repb.DigestFunction_SHA256) {
 		return nil, errors.New("the server does not know SHA256 as a digest function")
 	}
-	can := &abilities{update: c.GetActionCacheUpdateCapabilities().GetUpdateEnabled(), batch: grpcMessage - messageSlack}
+	can := &abilities{update: c.GetActionCacheUpdateCapabilities().GetUpdateEnabled(), batch: maxBatch}
 	if n := c.MaxBatchTotalSizeBytes; n > 0 && n < int64(can.batch) { // 0: no limit of its own
 		can.batch = int(n)
 	}

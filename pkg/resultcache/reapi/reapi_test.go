@@ -44,6 +44,7 @@ func TestStore(t *testing.T) {
 		"no limits":     {},
 		"inline":        {Inline: 1 << 20},
 		"small batches": {Batch: 1000},
+		"silent":        {Batch: 2 << 20, Silent: true},
 		"instance":      {Instance: "team/main", Batch: 2 << 20},
 	} {
 		t.Run(what, func(t *testing.T) {

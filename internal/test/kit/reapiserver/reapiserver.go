@@ -35,6 +35,7 @@ type Options struct {
 	AnyReads bool   // the header is for requests that write
 	NoSHA256 bool
 	Batch    int64 // bytes of blobs in a request; 0: no limit but gRPC's
+	Silent   bool  // it does not say what Batch is
 	Inline   int   // bytes of files that an ActionResult may have in it
 	TLS      *tls.Config
 }
@@ -163,7 +164,7 @@ func (s *Server) GetCapabilities(_ context.Context, r *repb.GetCapabilitiesReque
 		digests = digests[:1]
 	}
 	return &repb.ServerCapabilities{CacheCapabilities: &repb.CacheCapabilities{
-		DigestFunctions: digests, ActionCacheUpdateCapabilities: &repb.ActionCacheUpdateCapabilities{UpdateEnabled: !s.o.ReadOnly}, MaxBatchTotalSizeBytes: s.o.Batch,
+		DigestFunctions: digests, ActionCacheUpdateCapabilities: &repb.ActionCacheUpdateCapabilities{UpdateEnabled: !s.o.ReadOnly}, MaxBatchTotalSizeBytes: s.announced(),
 	}}, s.instance(r.InstanceName)
 }
 
@@ -373,4 +374,12 @@ func (s *Server) Write(stream bytestream.ByteStream_WriteServer) error {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// announced returns the limit of batches that clients are told; 0: none.
+func (s *Server) announced() int64 {
+	if s.o.Silent {
+		return 0
+	}
+	return s.o.Batch
 }

@@ -112,7 +112,7 @@ func cut(t *testing.T, server string, open func(t *testing.T, addr string) resul
 	if err == nil && string(got) != string(b) || errors.Is(err, resultcache.ErrMiss) {
 		t.Errorf("a connection cut in an entry: %v, %d bytes", err, len(got))
 	}
-	<-hit
+	wait(t, hit)
 	r.Disarm()
 	eventually(t, func(ctx context.Context) error {
 		_, err := s.Get(ctx, key, nil)
@@ -121,9 +121,10 @@ func cut(t *testing.T, server string, open func(t *testing.T, addr string) resul
 	Has(t, s, key, b)
 	mustDrop(t, s, key)
 
+	key, b = Entry(t, 5, 3<<20) // the server may have the bytes of the other one still
 	hit = r.Cut(relay.Out, 1<<20)
 	err = s.Put(t.Context(), key, b)
-	<-hit
+	wait(t, hit)
 	r.Disarm()
 	eventually(t, func(ctx context.Context) error {
 		got, getErr := s.Get(ctx, key, nil)
@@ -242,5 +243,15 @@ func eventually(t *testing.T, try func(context.Context) error) {
 			t.Fatalf("still: %v", err)
 		case <-time.After(10 * time.Millisecond): // of a client that refuses to dial again so soon
 		}
+	}
+}
+
+// wait waits until a connection has been cut. Without that, what the test is about has not happened.
+func wait[T any](t *testing.T, hit <-chan T) {
+	t.Helper()
+	select {
+	case <-hit:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the entry did not go over a connection as it should have")
 	}
 }

@@ -55,9 +55,12 @@ func start(t *testing.T, settings string) *site {
 		t.Fatal(err)
 	}
 	if !strings.Contains(settings, "farm:") { // otherwise what is no longer here would be found there
-		if before, after, ok := strings.Cut(settings, "cache: {"); ok {
+		switch before, after, ok := strings.Cut(settings, "cache: {"); {
+		case ok:
 			settings = before + "cache: {farm: false, " + after
-		} else {
+		case strings.Contains(settings, "cache:\n"):
+			settings = strings.Replace(settings, "cache:\n", "cache:\n  farm: false\n", 1)
+		default:
 			settings += "cache: {farm: false}\n"
 		}
 	}
