@@ -70,7 +70,8 @@ func start(t *testing.T, settings string) *site {
 			t.Fatal(err)
 		}
 	}
-	f.Vars = []string{"RDISTCC_CACHE=on", "LC_ALL=C"}
+	// Otherwise a job may run here because the host is busy.
+	f.Vars = []string{"RDISTCC_CACHE=on", "RDISTCC_MODE=remote", "LC_ALL=C"}
 	if _, err := f.StartDaemon(ctx, "host", "--jobs", "2"); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestWithoutHosts(t *testing.T) {
 	s.again()
 	s.compiles("cached:manager", "gcc", "-c", "a.c")
 	s.write("a.c", "int y;\n")
-	if got := s.run(nil, "gcc", "-c", "a.c"); got.status != 0 || !strings.HasPrefix(got.where, "local:") {
+	if got := s.run([]string{"RDISTCC_MODE=auto"}, "gcc", "-c", "a.c"); got.status != 0 || !strings.HasPrefix(got.where, "local:") {
 		t.Errorf("%+v", got)
 	}
 }
