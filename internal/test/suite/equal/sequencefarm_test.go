@@ -42,8 +42,8 @@ var farmVerbs = map[string]func(context.Context, *ground) error{
 // another returns a place with a farm of its own, and with a second manager for it, whose directory is $OTHER.
 func (g *ground) another(t *testing.T) (*place, error) {
 	begin := func(name string) (*farm.Farm, error) {
-		dir := filepath.Join(g.root, name)
-		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+		dir, err := os.MkdirTemp(g.root, name)
+		if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
 			return nil, err
 		}
 		f := farmtest.New(t, dir)
@@ -71,7 +71,11 @@ func (g *ground) another(t *testing.T) (*place, error) {
 	if err := second.StartManager(t.Context(), "--hosts", own.hosts); err != nil {
 		return nil, err
 	}
-	p := &place{g: own, dir: filepath.Join(g.client, "farm")}
+	dir, err := os.MkdirTemp(g.client, "farm")
+	if err != nil {
+		return nil, err
+	}
+	p := &place{g: own, dir: dir}
 	p.work, p.tmp = filepath.Join(p.dir, "w"), filepath.Join(p.dir, "tmp")
-	return p, os.Mkdir(p.dir, 0o700)
+	return p, nil
 }
