@@ -31,15 +31,22 @@ func (c *client) mayKeep() bool {
 
 // names are the names of a job's result in the cache.
 type names struct {
+	k     *known.Job // the job; nil: none yet
+	ok    bool       // otherwise the result may depend on more than names are made of
 	exact resultcache.Key
 	moved resultcache.Key // where it may be shared with other directories; see base
 	base  move.Base       // that moved does not depend on; empty: there is no moved
 }
 
-// names returns the names of a job's result. ok is false if the result may depend on more than names are made of.
-func (c *client) names(k *known.Job) (n names, ok bool) {
-	if c.m.results == nil || k.Set.Timed || readsClock(k.Body.Args) {
-		return n, false
+// names returns the names of a job's result. They are made once.
+func (c *client) names(k *known.Job) *names {
+	n := &c.named
+	if n.k == k {
+		return n
+	}
+	*n = names{k: k, ok: c.m.results != nil && !k.Set.Timed && !readsClock(k.Body.Args)}
+	if !n.ok {
+		return n
 	}
 	n.exact = resultcache.KeyOf(c.compiler.ID, k.Body, k.Set.Sum())
 	if base, is := move.Of(cmp.Or(c.lease.Base, c.m.o.BaseDir)); is {
@@ -47,30 +54,19 @@ func (c *client) names(k *known.Job) (n names, ok bool) {
 			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(base.Hide)), base
 		}
 	}
-	return n, true
+	return n
 }
 
 // onCached answers with a result from the cache, if there is one. It reports whether it has answered.
 func (c *client) onCached(k *known.Job) (done bool, err error) {
-	n, ok := c.names(k)
-	if !ok {
-		return false, nil
-	}
-	if c.sink, err = c.m.memory.TrySink(c.uid); c.sink == nil {
-		if err != nil {
-			c.m.o.Log.Debug("no sink for a kept result", "err", err)
+	return c.seek(k, func() (*resultcache.Entry, string) {
+		c.record.Asked = true
+		e, tier := c.find(k)
+		if e == nil {
+			c.record.Missed = c.m.missed(k)
 		}
-		return false, nil // the job waits for one, as any other
-	}
-	c.free = true // the wrapper has no source to write to
-	c.record.Asked = true
-	e, tier := c.find(k, n)
-	if e == nil {
-		c.record.Missed = c.m.missed(k)
-		c.endLease()
-		return false, nil
-	}
-	return c.answerCached(k, e, tier)
+		return e, tier
+	})
 }
 
 // onConnected looks once more for a result, on the hosts, if none of them was connected when it was looked for first.
@@ -79,40 +75,49 @@ func (c *client) onConnected(k *known.Job) (done bool, err error) {
 	if !c.later {
 		return false, nil
 	}
-	n, ok := c.names(k)
-	if !ok {
-		return false, nil
-	}
-	if c.sink, _ = c.m.memory.TrySink(c.uid); c.sink == nil { // as in onCached
-		return false, nil
-	}
-	c.free = true
-	hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
-	hosts.Await(c.Context())
-	e, tier := c.m.results.Find(c.Context(), &results.Look{Key: n.exact, Room: c.room, Check: c.checker(k), Farm: hosts, Only: resultcache.TierFarm})
-	if e == nil {
-		c.endLease()
-		return false, nil
-	}
-	return c.answerCached(k, e, tier)
+	return c.seek(k, func() (*resultcache.Entry, string) {
+		hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+		hosts.Await(c.Context())
+		return c.m.results.Find(c.Context(), &results.Look{Key: c.names(k).exact, Room: c.room, Check: c.checker(k), Farm: hosts, Only: resultcache.TierFarm})
+	})
 }
 
-// answerCached answers with a result from the cache, whose outputs are in the client's sink.
-func (c *client) answerCached(k *known.Job, e *resultcache.Entry, tier string) (done bool, err error) {
-	fd, err := c.sink.OpenReader()
-	if err != nil {
-		c.endLease()
+// seek answers with what find returns, whose outputs are in the sink that the client has meanwhile. It reports
+// whether it has answered; otherwise the client has no memory, as before.
+func (c *client) seek(k *known.Job, find func() (*resultcache.Entry, string)) (done bool, err error) {
+	if !c.names(k).ok {
 		return false, nil
 	}
-	defer closeFD(fd)
-	return true, c.sendKnown(k, c.cached(k, e, tier), fd)
+	if c.sink, err = c.m.memory.TrySink(c.uid); c.sink == nil {
+		if err != nil {
+			c.m.o.Log.Debug("no sink for a kept result", "err", err)
+		}
+		return false, nil // the job waits for one, as any other
+	}
+	if e, tier := find(); e != nil {
+		fd, err := c.sink.OpenReader()
+		if err == nil {
+			defer closeFD(fd)
+			c.free = true // the wrapper has no source to write to
+			return true, c.sendKnown(k, c.cached(k, e, tier), fd)
+		}
+	}
+	c.endLease()
+	return false, nil
 }
 
 // find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.
-func (c *client) find(k *known.Job, n names) (*resultcache.Entry, string) {
+func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
+	n := c.names(k)
 	if n.base != "" {
-		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: n.moved, Room: func(n int) ([]byte, error) { return make([]byte, n), nil }})
-		if e != nil && c.moveHere(k, n.base, e) {
+		look := &results.Look{Key: n.moved, Room: func(n int) ([]byte, error) { return make([]byte, n), nil },
+			Check: func(e *resultcache.Entry) error {
+				if !c.moveHere(k, n.base, e) {
+					return resultcache.ErrMiss
+				}
+				return c.check(k, e)
+			}}
+		if e, tier := c.m.results.Find(c.Context(), look); e != nil && c.moveHere(k, n.base, e) {
 			return e, tier
 		}
 	}
@@ -122,6 +127,7 @@ func (c *client) find(k *known.Job, n names) (*resultcache.Entry, string) {
 }
 
 // moveHere makes e, which may be from another directory, the result of k, and puts its outputs into the client's sink.
+// It does nothing to one that is there already.
 func (c *client) moveHere(k *known.Job, to move.Base, e *resultcache.Entry) bool {
 	from, ok := move.Of(e.Base)
 	if !ok {
@@ -146,6 +152,7 @@ func (c *client) moveHere(k *known.Job, to move.Base, e *resultcache.Entry) bool
 		n := copy(mem, *part)
 		*part, mem = mem[:n:n], mem[n:]
 	}
+	e.Base = string(to)
 	return true
 }
 
@@ -181,8 +188,8 @@ func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Re
 // compileKnown makes a host compile a job whose inputs are known, unless an equal one is under way: then both
 // get the same result. It keeps the result.
 func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
-	n, ok := c.names(k)
-	if !ok || !c.mayKeep() {
+	n := c.names(k)
+	if !n.ok || !c.mayKeep() {
 		return c.compile(c.knownTask(k), true)
 	}
 	for {
@@ -209,7 +216,7 @@ func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
 }
 
 // lead compiles the job that others may have joined, and keeps its result.
-func (c *client) lead(k *known.Job, flight *results.Flight, n names) (*ipc.Result, *ipc.GoLocal) {
+func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Result, *ipc.GoLocal) {
 	began := time.Now()
 	t := c.knownTask(k)
 	if c.m.o.shelves() {
@@ -220,17 +227,13 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n names) (*ipc.Resul
 		flight.End(n.exact, nil)
 		return r, no
 	}
-	ended, sink := time.Now(), c.sink.Share()
-	cpu := time.Duration(c.record.CPUUS) * time.Microsecond
-	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: ended, Host: r.Host, Builder: c.m.o.Name,
-		Source: c.record.Source, Compiler: c.compiler.Name(), CPU: cpu, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
+	made := madeFrom{k: k, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
+	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
+		Source: c.record.Source, Compiler: c.compiler.Name(),
+		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {
-		var entry []byte
-		err := errTime
-		if !tellsTime(r, sink.Bytes(), began, ended) {
-			entry, err = encode(e, r, sink, k, n)
-		}
-		sink.Drop()
+		entry, err := made.encode(e, r)
+		made.sink.Drop()
 		flight.End(e.Key, entry)
 		if err != nil {
 			c.m.o.Log.Debug("a result is not kept", "source", e.Source, "err", err)
@@ -241,13 +244,21 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n names) (*ipc.Resul
 	return r, nil
 }
 
+// madeFrom is what an entry is made from, besides the host's answer.
+type madeFrom struct {
+	k            *known.Job
+	names        names
+	began, ended time.Time
+	sink         *slots.Hold
+}
+
 // errTime says why a result is not kept.
 var errTime = errors.New("it has the time of its compile in it")
 
-// encode puts the outputs of r, which are in sink, into e and returns it as it is kept: under its name for other
-// directories, if it would be the same there.
-func encode(e *resultcache.Entry, r *ipc.Result, sink *slots.Hold, k *known.Job, n names) ([]byte, error) {
-	mem := sink.Bytes()
+// encode puts the outputs of r, which are in the sink, into e and returns it as it is kept: under its name for
+// other directories, if it would be the same there.
+func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result) ([]byte, error) {
+	mem := x.sink.Bytes()
 	var err error
 	part := func(s ipc.Segment) []byte {
 		if s.Off > uint64(len(mem)) || s.Len > uint64(len(mem))-s.Off {
@@ -261,13 +272,16 @@ func encode(e *resultcache.Entry, r *ipc.Result, sink *slots.Hold, k *known.Job,
 	for i := range r.Files {
 		f := resultcache.File{Index: r.Files[i].Index, Data: part(r.Files[i].Segment)}
 		e.Files = append(e.Files, f)
-		outputs = append(outputs, move.Output{Kind: k.Body.Outputs[f.Index].Kind, Data: f.Data})
+		outputs = append(outputs, move.Output{Kind: x.k.Body.Outputs[f.Index].Kind, Data: f.Data})
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case tellsTime(e.Files, x.began, x.ended):
+		return nil, errTime
 	}
-	if n.base != "" && n.base.Outputs(e.Stdout, e.Stderr, outputs) {
-		e.Key, e.Base = n.moved, string(n.base)
+	if base := x.names.base; base != "" && base.Outputs(e.Stdout, e.Stderr, outputs) {
+		e.Key, e.Base = x.names.moved, string(base)
 	}
 	slices.SortFunc(e.Files, func(x, y resultcache.File) int { return int(x.Index) - int(y.Index) })
 	return e.Append(nil)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/outputs"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
@@ -37,11 +36,7 @@ func (c *client) check(k *known.Job, e *resultcache.Entry) error {
 		c.m.metrics.Distrusted("forged")
 		return fmt.Errorf("%w: its %s: %w", resultcache.ErrDamaged, what, err)
 	}
-	var files []ipc.File
-	for _, f := range r.Files {
-		files = append(files, ipc.File{Index: f.Index, Segment: ipc.Segment{Off: f.Off, Len: f.Len}})
-	}
-	if tellsTime(&ipc.Result{Files: files}, mem, e.Made.Add(-e.Wall), e.Made) {
+	if tellsTime(e.Files, e.Made.Add(-e.Wall), e.Made) {
 		return resultcache.ErrMiss
 	}
 	return nil

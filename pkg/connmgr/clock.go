@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
 // The inputs of a compile tell whether a file reads a clock (inputs.Set.Timed). What follows is for clocks that
@@ -27,20 +27,16 @@ const (
 	aDay       = 24 * time.Hour
 )
 
-// tellsTime reports whether a result, whose outputs are in mem, has the date or the time of its compile in it,
-// which was between from and to. It may be wrong in rare cases, when other data look like that.
-func tellsTime(r *ipc.Result, mem []byte, from, to time.Time) bool {
+// tellsTime reports whether the outputs of a compile have its date or its time in them, which was between from and
+// to. It may be wrong in rare cases, when other data look like that.
+func tellsTime(files []resultcache.File, from, to time.Time) bool {
 	dates := make([][]byte, 0, 3) // in the form of __DATE__
 	for _, d := range [...]time.Duration{-aDay, 0, aDay} {
 		dates = append(dates, []byte(to.Add(d).Format("Jan _2 2006")))
 	}
 	from, to = from.Add(-clockSlack), to.Add(clockSlack)
-	for i := range r.Files {
-		s := r.Files[i].Segment
-		if s.Off > uint64(len(mem)) || s.Len > uint64(len(mem))-s.Off {
-			return true // too long to be kept
-		}
-		b := mem[s.Off:][:s.Len]
+	for i := range files {
+		b := files[i].Data
 		for _, d := range dates {
 			if bytes.Contains(b, d) {
 				return true

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
 // TestResultsThatTellTime: a result with the date or the time of its compile is recognized, in any time zone.
@@ -15,9 +15,7 @@ func TestResultsThatTellTime(t *testing.T) {
 		"x23:59:58y": true, "04:59:57": true, "00:00:01": true, "09:30:02": false, "23:59:40": false, "00:00:09": false,
 		"99:59:58": false, "3:59:58": false, "23:59:5": false, ":59:58": false, "": false, "a::b::c": false,
 	} {
-		mem := []byte("before" + text)
-		r := &ipc.Result{Files: []ipc.File{{Segment: ipc.Segment{Off: 6, Len: uint64(len(text))}}}}
-		if got := tellsTime(r, mem, at.Add(-time.Second), at.Add(time.Second)); got != want {
+		if got := tellsTime([]resultcache.File{{Data: []byte("other")}, {Data: []byte(text)}}, at.Add(-time.Second), at.Add(time.Second)); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}

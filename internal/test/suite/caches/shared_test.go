@@ -3,7 +3,6 @@ package caches
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/reapiserver"
 	"github.com/rdistcc/rdistcc/internal/test/kit/storetest"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
 // password is for stores that ask for one. It must not be seen anywhere.
@@ -22,10 +22,11 @@ const password = "s3cret-of-the-team"
 
 // sharedStore is a store that several managers use.
 type sharedStore struct {
-	settings string     // of a manager
-	count    func() int // of entries
-	spoil    func()     // puts something else into the place of all entries; nil: the server does not let anybody do that
-	stop     func()     // ends the server
+	settings string          // of a manager
+	count    func() int      // of entries
+	spoil    func()          // puts something else into the place of all entries; nil: the server does not let anybody do that
+	stop     func()          // ends the server
+	entries  func() []string // files of all entries; nil: they are in no files
 }
 
 // TestSharedStores: what one manager's build has compiled, another one's gets from the store, with equal objects. When the
@@ -93,6 +94,62 @@ func sharedBy(t *testing.T, tier string, store sharedStore) {
 	}
 }
 
+// TestForgedInASharedStore: a result in a shared store whose sums are right, but which no compiler has made, is not used, whether it
+// is for one directory or for any.
+func TestForgedInASharedStore(t *testing.T) {
+	store := serveS3(t)
+	one, two := start(t, store.settings), start(t, store.settings)
+	for _, base := range []bool{false, true} {
+		if !base {
+			two.work = one.work
+		} else {
+			two.work = two.Dir // another directory than that of one
+		}
+		vars := func(s *site) []string {
+			if !base {
+				return nil
+			}
+			return []string{"RDISTCC_BASE_DIR=" + s.work}
+		}
+		text := fmt.Sprintf("int x = %v;\n", map[bool]int{true: 1}[base])
+		one.write("a.c", text)
+		two.write("a.c", text)
+		before := store.entries()
+		one.compilesWith("remote", vars(one), "gcc", "-O2", "-c", "a.c")
+		one.wait("the result to be in the store", func() bool { return store.count() == len(before)+1 })
+		for _, name := range store.entries() {
+			forge(t, name)
+		}
+		two.compilesWith("remote", vars(two), "gcc", "-O2", "-c", "a.c")
+		if n := two.metric(two.Manager, `rdistcc_cm_distrusted_results_total{why="forged"}`); n == 0 {
+			t.Errorf("base %v: no forged result counted", base)
+		}
+	}
+}
+
+// forge puts something that is no object into the place of an entry's output.
+func forge(t *testing.T, name string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := resultcache.Describe(b)
+	if err == nil {
+		e, err = resultcache.Decode(b, e.Key, func(n int) ([]byte, error) { return make([]byte, n), nil })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Files[0].Data = []byte("#!/bin/sh\necho this is no object\n")
+	if b, err = e.Append(nil); err == nil {
+		err = os.WriteFile(name, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func serveRedis(t *testing.T) sharedStore {
 	program, addr := storetest.Program(t, "redis-server"), storetest.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
@@ -126,7 +183,7 @@ func serveRedis(t *testing.T) sharedStore {
 	spoil := func() {
 		ask(`EVAL "for _, k in ipairs(redis.call('keys', '*')) do redis.call('set', k, 'something else') end return 1" 0`)
 	}
-	return sharedStore{"cache:\n  redis: {url: \"redis://" + addr + "\", timeout: 5s, password-file: " + file + "}\n", count, spoil, stop}
+	return sharedStore{"cache:\n  redis: {url: \"redis://" + addr + "\", timeout: 5s, password-file: " + file + "}\n", count, spoil, stop, nil}
 }
 
 func serveS3(t *testing.T) sharedStore {
@@ -140,23 +197,22 @@ func serveS3(t *testing.T) sharedStore {
 	if err := os.WriteFile(file, []byte("[default]\naws_access_key_id=AKIDEXAMPLE\naws_secret_access_key="+password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	count := func() int {
+	entries := func() []string {
 		names, err := filepath.Glob(filepath.Join(results, "rdistcc/??/*"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(names)
+		return names
 	}
+	count := func() int { return len(entries()) }
 	spoil := func() {
-		names, err := filepath.Glob(filepath.Join(results, "rdistcc/??/*"))
-		for _, name := range names {
-			err = errors.Join(err, os.Truncate(name, 100))
-		}
-		if err != nil {
-			t.Fatal(err)
+		for _, name := range entries() {
+			if err := os.Truncate(name, 100); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	return sharedStore{"cache:\n  s3: {bucket: results, endpoint: \"http://" + addr + "\", timeout: 5s, credentials-file: " + file + "}\n", count, spoil, stop}
+	return sharedStore{"cache:\n  s3: {bucket: results, endpoint: \"http://" + addr + "\", timeout: 5s, credentials-file: " + file + "}\n", count, spoil, stop, entries}
 }
 
 func serveREAPI(t *testing.T) sharedStore {
@@ -165,5 +221,5 @@ func serveREAPI(t *testing.T) sharedStore {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return sharedStore{"cache:\n  reapi: {url: \"grpc://" + server.Addr + "\", timeout: 5s, token-file: " + file + "}\n", server.Results, nil, server.Stop}
+	return sharedStore{"cache:\n  reapi: {url: \"grpc://" + server.Addr + "\", timeout: 5s, token-file: " + file + "}\n", server.Results, nil, server.Stop, nil}
 }

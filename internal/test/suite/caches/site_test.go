@@ -33,6 +33,12 @@ type site struct {
 // start starts a farm. settings are added to the manager's.
 func start(t *testing.T, settings string) *site {
 	t.Helper()
+	return startWith(t, settings, "")
+}
+
+// startWith starts a farm. settings are added to the manager's, and daemon to the daemon's.
+func startWith(t *testing.T, settings, daemon string) *site {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("builds the programs and starts a farm")
 	}
@@ -71,6 +77,14 @@ func start(t *testing.T, settings string) *site {
 		}
 	}
 	// Otherwise a job may run here because the host is busy.
+	file, err := os.OpenFile(filepath.Join(f.Dir, "daemon.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteString(daemon)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
 	f.Vars = []string{"RDISTCC_CACHE=on", "RDISTCC_MODE=remote", "LC_ALL=C"}
 	if _, err := f.StartDaemon(ctx, "host", "--jobs", "2"); err != nil {
 		t.Fatal(err)
