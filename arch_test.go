@@ -63,7 +63,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/purse":             {"internal/job"},                       // credits as messages carry them
 	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
-	"pkg/connmgr/results":           {"pkg/resultcache", "pkg/resultcache/disk"},
+	"pkg/connmgr/results":           {"pkg/resultcache"},
 	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
 	"pkg/resultcache/disk":          {"pkg/resultcache"},
 	"pkg/resultcache/reapi":         {"internal/secret", "pkg/resultcache"},

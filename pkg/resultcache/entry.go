@@ -173,24 +173,16 @@ func (r *Raw) AppendFront(dst []byte) ([]byte, error) {
 
 // MadeBy returns an entry as it is kept, which Decode has accepted for key, with another Host.
 func MadeBy(b []byte, key Key, host string) ([]byte, error) {
-	head, outputs, err := open(b, key)
+	r, err := open(b, key)
 	if err != nil {
 		return nil, err
 	}
-	e, lens, packed, err := parseHead(head)
-	if err != nil {
-		return nil, err
-	}
-	r := Raw{Key: key, Origin: e.Origin, Exit: e.Exit, Stdout: lens[0], Stderr: lens[1], Packed: packed, Outputs: outputs}
 	r.Host = host
-	for i := range e.Files {
-		r.Files = append(r.Files, RawFile{Index: e.Files[i].Index, Len: lens[2+i]})
-	}
 	front, err := r.AppendFront(make([]byte, 0, len(b)+len(host)))
 	if err != nil {
 		return nil, err
 	}
-	return append(front, outputs...), nil
+	return append(front, r.Outputs...), nil
 }
 
 // sumOf returns the sum of an entry.
@@ -230,123 +222,113 @@ func microseconds(d time.Duration) uint32 {
 //
 // Its errors wrap ErrDamaged or ErrVersion, or are room's.
 func Decode(b []byte, key Key, room func(n int) ([]byte, error)) (*Entry, error) {
-	head, outputs, err := open(b, key)
+	r, err := open(b, key)
 	if err != nil {
 		return nil, err
 	}
-	e, lens, packed, err := parseHead(head)
-	if err != nil {
-		return nil, err
+	n, is := r.len(), uint64(len(r.Outputs))
+	if r.Packed {
+		is, err = compress.Len(r.Outputs)
 	}
-	e.Key = key
-	n := 0
-	for _, l := range lens {
-		if n += int(l); l > MaxLen || n > MaxLen {
-			return nil, fmt.Errorf("%w: too long", ErrDamaged)
-		}
-	}
-	if packed {
-		if is, err := compress.Len(outputs); err != nil || is != uint64(n) {
-			return nil, fmt.Errorf("%w: its outputs are not as long as it says", ErrDamaged)
-		}
-	} else if len(outputs) != n {
+	if err != nil || is != n || n > MaxLen {
 		return nil, fmt.Errorf("%w: its outputs are not as long as it says", ErrDamaged)
 	}
-	mem, err := room(n)
+	mem, err := room(int(n))
 	if err != nil {
 		return nil, err
 	}
 	mem = mem[:n:n]
-	if packed {
-		got, err := compress.Unpack(mem[:0:n], outputs, uint64(n))
-		if err != nil || len(got) != n {
+	if r.Packed {
+		got, err := compress.Unpack(mem[:0:n], r.Outputs, n)
+		if err != nil || uint64(len(got)) != n {
 			return nil, fmt.Errorf("%w: its outputs cannot be unpacked", ErrDamaged)
 		}
 	} else {
-		copy(mem, outputs)
+		copy(mem, r.Outputs)
 	}
 	take := func(l uint32) (part []byte) {
 		part, mem = mem[:l:l], mem[l:]
 		return part
 	}
-	e.Stdout, e.Stderr = take(lens[0]), take(lens[1])
-	for i := range e.Files {
-		e.Files[i].Data = take(lens[2+i])
+	e := &Entry{Key: key, Origin: r.Origin, Exit: r.Exit, Stdout: take(r.Stdout), Stderr: take(r.Stderr)}
+	for _, f := range r.Files {
+		e.Files = append(e.Files, File{f.Index, take(f.Len)})
 	}
 	return e, nil
 }
 
-// Describe reads what an entry tells of itself, without its outputs, after it has verified all of it. The
-// length of Files and of their Data is not known then.
-func Describe(b []byte) (*Entry, error) {
+// Describe returns what an entry tells of itself, after it has verified all of it: its Key and its Origin.
+func Describe(b []byte) (Key, Origin, error) {
 	if len(b) < HeaderLen {
-		return nil, fmt.Errorf("%w: cut short", ErrDamaged)
+		return Key{}, Origin{}, fmt.Errorf("%w: cut short", ErrDamaged)
 	}
-	key := Key(b[keyAt:sumAt])
-	head, _, err := open(b, key)
+	r, err := open(b, Key(b[keyAt:sumAt]))
 	if err != nil {
-		return nil, err
+		return Key{}, Origin{}, err
 	}
-	e, _, _, err := parseHead(head)
-	if err != nil {
-		return nil, err
-	}
-	e.Key = key
-	return e, nil
+	return r.Key, r.Origin, nil
 }
 
-// open verifies an entry and returns its parts.
-func open(b []byte, key Key) (head, outputs []byte, err error) {
+// open verifies an entry. The Outputs of what it returns are a part of b.
+func open(b []byte, key Key) (*Raw, error) {
 	switch {
 	case len(b) < HeaderLen || len(b) > MaxLen+MaxHead:
-		return nil, nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(b))
+		return nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(b))
 	case string(b[:keyAt-1]) != magic[:keyAt-1]:
-		return nil, nil, fmt.Errorf("%w: something else is in its place", ErrDamaged)
+		return nil, fmt.Errorf("%w: something else is in its place", ErrDamaged)
 	case b[keyAt-1] != magic[keyAt-1]:
-		return nil, nil, ErrVersion
+		return nil, ErrVersion
 	case Key(b[keyAt:sumAt]) != key:
-		return nil, nil, fmt.Errorf("%w: it is the result of another compile", ErrDamaged)
+		return nil, fmt.Errorf("%w: it is the result of another compile", ErrDamaged)
 	case sumOf(b) != [sha256.Size]byte(b[sumAt:headAt]):
-		return nil, nil, fmt.Errorf("%w: its sum differs", ErrDamaged)
+		return nil, fmt.Errorf("%w: its sum differs", ErrDamaged)
 	}
-	r := wire.Reader[[]byte]{Rest: b[headAt:]}
-	n := r.Uint32()
-	if n > MaxHead || int(n) > len(r.Rest) {
-		return nil, nil, fmt.Errorf("%w: its description is cut short", ErrDamaged)
+	d := wire.Reader[[]byte]{Rest: b[headAt:]}
+	n := d.Uint32()
+	if n > MaxHead || int(n) > len(d.Rest) {
+		return nil, fmt.Errorf("%w: its description is cut short", ErrDamaged)
 	}
-	return r.Rest[:n], r.Rest[n:], nil
+	r := &Raw{Key: key, Outputs: d.Rest[n:]}
+	if fault := r.parseHead(d.Rest[:n]); fault != "" {
+		return nil, fmt.Errorf("%w: %s", ErrDamaged, fault)
+	}
+	return r, nil
 }
 
-// parseHead reads a head, and the lengths of stdout, stderr and the files.
-func parseHead(b []byte) (e *Entry, lens []uint32, packed bool, err error) {
-	r := wire.Reader[[]byte]{Rest: b}
-	e = &Entry{}
-	e.Made = time.Unix(0, int64(r.Uint64()))
-	for _, s := range [...]*string{&e.Host, &e.Builder, &e.Source, &e.Compiler, &e.Base} {
-		*s = r.Text()
+// len returns the length of r's outputs when they are not packed.
+func (r *Raw) len() uint64 {
+	n := uint64(r.Stdout) + uint64(r.Stderr)
+	for _, f := range r.Files {
+		n += uint64(f.Len)
 	}
-	e.CPU = time.Duration(r.Uint32()) * time.Microsecond
-	e.Wall = time.Duration(r.Uint32()) * time.Microsecond
-	e.Exit = r.Uint8()
-	packed = r.Bool()
-	lens = append(lens, r.Uint32(), r.Uint32())
-	n := r.Count(1 + 4)
+	return n
+}
+
+// parseHead reads what appendHead has written. It returns what is wrong with it, or "".
+func (r *Raw) parseHead(b []byte) (fault string) {
+	d := wire.Reader[[]byte]{Rest: b}
+	r.Made = time.Unix(0, int64(d.Uint64()))
+	for _, s := range [...]*string{&r.Host, &r.Builder, &r.Source, &r.Compiler, &r.Base} {
+		*s = d.Text()
+	}
+	r.CPU = time.Duration(d.Uint32()) * time.Microsecond
+	r.Wall = time.Duration(d.Uint32()) * time.Microsecond
+	r.Exit = d.Uint8()
+	r.Packed = d.Bool()
+	r.Stdout, r.Stderr = d.Uint32(), d.Uint32()
+	n := d.Count(1 + 4)
 	if n > maxFiles {
-		r.Fail("too many files")
+		d.Fail("too many files")
 		n = 0
 	}
 	last := -1
 	for range n {
-		index := r.Uint8()
-		if int(index) <= last {
-			r.Fail("files out of order")
+		f := RawFile{Index: d.Uint8(), Len: d.Uint32()}
+		if int(f.Index) <= last {
+			d.Fail("files out of order")
 		}
-		last = int(index)
-		e.Files = append(e.Files, File{Index: index})
-		lens = append(lens, r.Uint32())
+		last = int(f.Index)
+		r.Files = append(r.Files, f)
 	}
-	if fault := r.End(); fault != "" {
-		return nil, nil, false, fmt.Errorf("%w: %s", ErrDamaged, fault)
-	}
-	return e, lens, packed, nil
+	return d.End()
 }

@@ -37,9 +37,8 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("%d bytes: %v, %+v\nwant %+v", n, err, got, e)
 		}
-		told, err := Describe(b)
-		if err != nil || told.Key != e.Key || told.Origin != e.Origin {
-			t.Errorf("Describe: %v, %+v", err, told)
+		if key, origin, err := Describe(b); err != nil || key != e.Key || origin != e.Origin {
+			t.Errorf("Describe: %v, %v, %+v", err, key, origin)
 		}
 		if n == 1<<20 && len(b) > n/10 {
 			t.Errorf("%d bytes of repeated text are kept in %d", n, len(b))

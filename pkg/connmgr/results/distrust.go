@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
-	"github.com/rdistcc/rdistcc/pkg/resultcache/disk"
 )
 
 // distrust remembers hosts that were found to compile wrongly, and when.
@@ -34,18 +33,18 @@ func (c *Cache) Distrust(host string) {
 	c.distrust.mu.Unlock()
 	for _, t := range c.tiers {
 		s, ok := t.Store.(interface {
-			DropWhere(context.Context, func(*resultcache.Entry) bool) (disk.Usage, error)
+			DropWhere(context.Context, func(*resultcache.Origin) bool) (int, error)
 		})
 		if !ok || !t.Write {
 			continue
 		}
 		c.writing.Go(func() {
-			u, err := s.DropWhere(c.ctx, func(e *resultcache.Entry) bool { return c.distrusts(&e.Origin) })
+			n, err := s.DropWhere(c.ctx, c.distrusts)
 			if err != nil && c.ctx.Err() == nil {
 				c.trouble(t, "results of a host that compiles wrongly are not removed", err)
 				return
 			}
-			c.log.Warn("the results of a host that compiles wrongly are removed", "host", host, "tier", t.Name, "results", u.Files)
+			c.log.Warn("the results of a host that compiles wrongly are removed", "host", host, "tier", t.Name, "results", n)
 		})
 	}
 }

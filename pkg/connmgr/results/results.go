@@ -146,7 +146,11 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			c.log.Debug("a result has no room", "key", key, "err", err)
 		case errors.Is(err, resultcache.ErrDamaged):
 			c.count(t.Name, Error)
-			c.log.Warn("a kept result is damaged, and removed", "tier", t.Name, "key", key, "err", err)
+			what := "a kept result is damaged"
+			if t.Write || t.Store == nil {
+				what += ", and removed"
+			}
+			c.log.Warn(what, "tier", t.Name, "key", key, "err", err)
 			c.drop(t, key)
 		default:
 			c.count(t.Name, Error)

@@ -119,9 +119,9 @@ func (s *Store) Verify(ctx context.Context, bad func(name string, err error)) (U
 			continue // another program has removed it
 		}
 		if err == nil {
-			var e *resultcache.Entry
-			e, err = resultcache.Describe(b)
-			if err == nil && e.Key != f.key {
+			var key resultcache.Key
+			key, _, err = resultcache.Describe(b)
+			if err == nil && key != f.key {
 				err = errors.New("it is the result of another compile")
 			}
 		}
@@ -138,26 +138,27 @@ func (s *Store) Verify(ctx context.Context, bad func(name string, err error)) (U
 }
 
 // DropWhere removes the entries of which wrong returns true, by what they tell of themselves. It reads all of
-// them, and leaves damaged ones alone. It returns what was removed.
-func (s *Store) DropWhere(ctx context.Context, wrong func(*resultcache.Entry) bool) (Usage, error) {
+// them, and leaves damaged ones alone. It returns how many it has removed.
+func (s *Store) DropWhere(ctx context.Context, wrong func(*resultcache.Origin) bool) (int, error) {
 	all, err := s.files(ctx)
 	if err != nil {
-		return Usage{}, err
+		return 0, err
 	}
 	gone := all[:0]
 	for i := range all {
 		if err := ctx.Err(); err != nil {
-			return Usage{}, err
+			return 0, err
 		}
 		b, err := os.ReadFile(all[i].name)
 		if err != nil {
 			continue // another program has removed it
 		}
-		if e, err := resultcache.Describe(b); err == nil && wrong(e) {
+		if _, origin, err := resultcache.Describe(b); err == nil && wrong(&origin) {
 			gone = append(gone, all[i])
 		}
 	}
-	return remove(ctx, gone)
+	u, err := remove(ctx, gone)
+	return u.Files, err
 }
 
 func (s *Store) files(ctx context.Context) ([]file, error) {

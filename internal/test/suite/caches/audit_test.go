@@ -23,11 +23,12 @@ func TestAuditOfHits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := resultcache.Describe(b)
+	key, _, err := resultcache.Describe(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err = resultcache.Decode(b, e.Key, func(n int) ([]byte, error) { return make([]byte, n), nil }); err != nil {
+	e, err := resultcache.Decode(b, key, func(n int) ([]byte, error) { return make([]byte, n), nil })
+	if err != nil {
 		t.Fatal(err)
 	}
 	e.Files[0].Data[len(e.Files[0].Data)/2] ^= 1

@@ -134,10 +134,11 @@ func forge(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := resultcache.Describe(b)
-	if err == nil {
-		e, err = resultcache.Decode(b, e.Key, func(n int) ([]byte, error) { return make([]byte, n), nil })
+	key, _, err := resultcache.Describe(b)
+	if err != nil {
+		t.Fatal(err)
 	}
+	e, err := resultcache.Decode(b, key, func(n int) ([]byte, error) { return make([]byte, n), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
