@@ -324,6 +324,8 @@ func TestSystemCalls(t *testing.T) {
 	fd := prober(t)
 	dir := bareDir(t)
 	cmd := again(attemptArg0, dir)
+	// Once it has asked to be traced by us, any signal stops it for ever, and the runtime preempts goroutines by signals.
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
