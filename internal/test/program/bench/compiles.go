@@ -139,6 +139,9 @@ func (s *side) add(b *bench, figure string, round int, t took, far, mgr time.Dur
 	s.client, s.mgr, s.far = append(s.client, x.ClientMS), append(s.mgr, x.ManagerMS), append(s.far, x.HostMS)
 }
 
+// reset forgets what was recorded.
+func (s *side) reset() { s.wall, s.cpu, s.client, s.mgr, s.far = nil, nil, nil, nil, nil }
+
 func (b *bench) addCompiles(sides []*side) {
 	mid := median
 	if !b.acct.exact {

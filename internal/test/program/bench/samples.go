@@ -105,7 +105,7 @@ func (t *table) note(id, what, ours, rival, goal string) {
 
 func (t *table) print(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "#\twhat\trdistcc\tdistcc, TCP or ccache\tratio\tgoal")
+	fmt.Fprintln(tw, "#\twhat\trdistcc\tdistcc, TCP or the cache named\tratio\tgoal")
 	for _, r := range t.rows {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", r.id, r.what, r.ours, r.rival, r.ratio, r.goal)
 	}
