@@ -40,6 +40,11 @@ type Set struct {
 
 	sumOnce sync.Once
 	sum     [sha256.Size]byte
+
+	spare     Unread // files that only the preprocessor reads, or does not; nil: none
+	blurred   bool   // it is not certain which headers a compiler counts as the system's
+	spareOnce sync.Once
+	spareSum  [sha256.Size]byte
 }
 
 // Base returns the Set whose list is the base of this one's, or nil. Such a Set has no Base itself.
@@ -107,21 +112,26 @@ func (s *Set) compare(old *Set) {
 // of it, except that files with the same content were either modified in the same second or not: gcc's
 // #pragma once tells files apart by that. If Timed is set, more may depend on them.
 func (s *Set) Sum() [sha256.Size]byte {
-	s.sumOnce.Do(func() { s.sum = s.sumOf(func(name string) string { return name }) })
+	s.sumOnce.Do(func() { s.sum = s.sumOf(func(name string) string { return name }, func(int) bool { return false }) })
 	return s.sum
 }
 
 // SumBelow returns the same sum for a Set whose names are what hide returns for them. hide must be injective.
-func (s *Set) SumBelow(hide func(name string) string) [sha256.Size]byte { return s.sumOf(hide) }
+func (s *Set) SumBelow(hide func(name string) string) [sha256.Size]byte {
+	return s.sumOf(hide, func(int) bool { return false })
+}
 
-func (s *Set) sumOf(hide func(string) string) [sha256.Size]byte {
+// sumOf returns the sum of s with the names that hide returns for its own, and without the contents of the files with
+// the indices that skip returns true for.
+func (s *Set) sumOf(hide func(string) string, skip func(i int) bool) [sha256.Size]byte {
 	type named struct {
 		name string
+		skip bool
 		*Input
 	}
 	files := make([]named, len(s.Files))
 	for i, f := range s.Files {
-		files[i] = named{hide(f.Name), f}
+		files[i] = named{hide(f.Name), skip(i), f}
 	}
 	slices.SortFunc(files[1:], func(x, y named) int { return cmp.Compare(x.name, y.name) })
 	inodes, twins := make(map[inode]uint32, len(files)), make(map[twin]uint32, len(files))
@@ -130,14 +140,16 @@ func (s *Set) sumOf(hide func(string) string) [sha256.Size]byte {
 	for i, f := range files {
 		at, tw := inode{f.st.Dev, f.st.Ino}, f.twin()
 		b = wire.AppendString(b, f.name)
-		b = append(b, f.ID[:]...)
+		if !f.skip {
+			b = append(b, f.ID[:]...)
+			b = wire.AppendUint32(b, twins[tw])
+		}
 		b = wire.AppendBool(b, f.Exec)
 		b = wire.AppendUint32(b, inodes[at])
-		b = wire.AppendUint32(b, twins[tw])
 		if inodes[at] == 0 {
 			inodes[at] = uint32(i + 1)
 		}
-		if twins[tw] == 0 {
+		if !f.skip && twins[tw] == 0 {
 			twins[tw] = uint32(i + 1)
 		}
 	}
@@ -270,6 +282,7 @@ func (w *walk) finish() *Set {
 			s.Dirs = append(s.Dirs, d.path)
 		}
 	}
+	s.spare, s.blurred = w.spared(s), w.blurred
 	w.t.relate(s)
 	return s
 }
