@@ -178,6 +178,9 @@ func jobTable(s *report.Status) telemetry.Table {
 		if r.Cached != "" && !r.Local {
 			where.Text = "cache (" + r.Cached + ")"
 			why = r.Host + " had compiled it"
+			if r.Second {
+				why += "; what differs had not been read"
+			}
 		}
 		if r.Local {
 			where.Text = "here: " + r.Reason

@@ -57,13 +57,15 @@ func (c *ctl) results() (*disk.Store, config.Size, error) {
 
 // cacheStats is what `rdistcc cache stats` tells.
 type cacheStats struct {
-	Dir     string              `json:"dir"`
-	Results int                 `json:"results"`
-	Bytes   int64               `json:"bytes"`
-	Limit   int64               `json:"limit"`
-	Oldest  time.Time           `json:"oldest_use,omitzero"`
-	Since   time.Time           `json:"since,omitzero"` // of the counts, which are the manager's or the last one's
-	Counts  *report.CacheCounts `json:"counts,omitempty"`
+	Dir     string `json:"dir"`
+	Results int    `json:"results"`
+	// Manifests is how many lists of results there are for the second step.
+	Manifests int                 `json:"manifests"`
+	Bytes     int64               `json:"bytes"`
+	Limit     int64               `json:"limit"`
+	Oldest    time.Time           `json:"oldest_use,omitzero"`
+	Since     time.Time           `json:"since,omitzero"` // of the counts, which are the manager's or the last one's
+	Counts    *report.CacheCounts `json:"counts,omitempty"`
 }
 
 func (c *ctl) cacheStatsCommand() *cobra.Command {
@@ -84,7 +86,7 @@ func (c *ctl) cacheStatsCommand() *cobra.Command {
 			if err != nil {
 				return failf(reason.ExitIO, "%v", err)
 			}
-			x := cacheStats{Dir: s.Dir(), Results: u.Files, Bytes: u.Bytes, Limit: int64(limit), Oldest: u.Oldest}
+			x := cacheStats{Dir: s.Dir(), Results: u.Files, Manifests: u.Manifests, Bytes: u.Bytes, Limit: int64(limit), Oldest: u.Oldest}
 			var stats report.Stats
 			switch _, err := c.ask(&stats, "stats"); {
 			case err == nil:
@@ -107,7 +109,8 @@ func (c *ctl) cacheStatsCommand() *cobra.Command {
 }
 
 func (x *cacheStats) text(now time.Time) []byte {
-	text := fmt.Sprintf("%s: %s, %s of %s", x.Dir, figure.Count(x.Results, "result"), figure.Bytes(uint64(x.Bytes)), figure.Bytes(uint64(x.Limit)))
+	text := fmt.Sprintf("%s: %s, ", x.Dir, counted(&disk.Usage{Files: x.Results, Manifests: x.Manifests}))
+	text += fmt.Sprintf("%s of %s", figure.Bytes(uint64(x.Bytes)), figure.Bytes(uint64(x.Limit)))
 	if !x.Oldest.IsZero() {
 		text += fmt.Sprintf("; the least recent use was %s ago", figure.Age(now.Sub(x.Oldest)))
 	}
@@ -116,6 +119,15 @@ func (x *cacheStats) text(now time.Time) []byte {
 		return []byte(text)
 	}
 	return append([]byte(text+fmt.Sprintf("since %s: ", x.Since.Format(time.DateTime))), cacheLine(x.Counts)...)
+}
+
+// counted says how many results there are, and manifests if there are any.
+func counted(u *disk.Usage) string {
+	text := figure.Count(u.Files, "result")
+	if u.Manifests > 0 {
+		text += " and " + figure.Count(u.Manifests, "manifest")
+	}
+	return text
 }
 
 // cacheLine says in a line what the cache has done.
@@ -129,6 +141,9 @@ func cacheLine(c *report.CacheCounts) []byte {
 		if n := c.Hits[tier]; n > 0 {
 			text += fmt.Sprintf("%s%s %d", sep, tier, n)
 			sep = ", "
+			if tier == resultcache.TierManager && c.Second > 0 {
+				text += fmt.Sprintf(" (%d as what differs had not been read)", c.Second)
+			}
 		}
 	}
 	if d := c.SavedCPU(); d > 0 {
@@ -158,9 +173,9 @@ func (c *ctl) cacheClearCommand() *cobra.Command {
 // removed says what was removed.
 func (c *ctl) removed(s *disk.Store, u disk.Usage, err error) error {
 	if err != nil {
-		return failf(reason.ExitIO, "%s: after %s were removed: %v", s.Dir(), figure.Count(u.Files, "result"), err)
+		return failf(reason.ExitIO, "%s: after %s were removed: %v", s.Dir(), counted(&u), err)
 	}
-	return c.print(fmt.Appendf(nil, "%s: %s removed, %s\n", s.Dir(), figure.Count(u.Files, "result"), figure.Bytes(uint64(u.Bytes))))
+	return c.print(fmt.Appendf(nil, "%s: %s removed, %s\n", s.Dir(), counted(&u), figure.Bytes(uint64(u.Bytes))))
 }
 
 func (c *ctl) cachePruneCommand() *cobra.Command {
@@ -229,12 +244,12 @@ func (c *ctl) cacheVerifyCommand() *cobra.Command {
 				fmt.Fprintf(c.err, "rdistcc: %s: removed: %v\n", name, err)
 			})
 			if err != nil {
-				return failf(reason.ExitIO, "%s: after %s: %v", s.Dir(), figure.Count(u.Files, "result"), err)
+				return failf(reason.ExitIO, "%s: after %s: %v", s.Dir(), counted(&u), err)
 			}
 			if bad > 0 {
-				return failf(1, "%s: %d of %s were damaged, and are removed", s.Dir(), bad, figure.Count(u.Files, "result"))
+				return failf(1, "%s: %d of %s were damaged, and are removed", s.Dir(), bad, counted(&u))
 			}
-			return c.print(fmt.Appendf(nil, "%s: %s, %s, all undamaged\n", s.Dir(), figure.Count(u.Files, "result"), figure.Bytes(uint64(u.Bytes))))
+			return c.print(fmt.Appendf(nil, "%s: %s, %s, all undamaged\n", s.Dir(), counted(&u), figure.Bytes(uint64(u.Bytes))))
 		},
 	}
 }

@@ -133,6 +133,9 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 		place = "ran here"
 	case report.PlaceCached:
 		place = "came from the cache (" + r.Cached + ")"
+		if r.Second {
+			place += ", as what differs had not been read"
+		}
 	}
 	fmt.Fprintf(b, "%s: %s, %s ago, exit status %d (job %d)\n", cmp.Or(r.Source, r.Output, r.Compiler), place, figure.Age(now.Sub(r.Began)), r.Exit, r.ID)
 	line := func(name, format string, args ...any) {

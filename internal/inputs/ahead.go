@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"runtime"
 	"sync"
@@ -42,6 +43,10 @@ func (r *reader) read(x *reading) {
 		return
 	}
 	f.id = sha256.Sum256(b)
+	f.bare = f.id
+	if rest, marked := bytes.CutPrefix(b, []byte("\xef\xbb\xbf")); marked {
+		f.bare = sha256.Sum256(rest)
+	}
 	switch {
 	case x.old != nil && x.old.id == f.id:
 		f.text = x.old.text // equal text need not be scanned again

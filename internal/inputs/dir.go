@@ -38,6 +38,8 @@ type way struct {
 	links  []link
 	system bool // it leads through a link that distributions have at the top level and that may differ elsewhere
 	plain  bool // the path has no dots and no redundant slashes
+
+	headers bool // it is where distributions have the system's headers, or below
 }
 
 // link is a symbolic link on the way.
@@ -72,6 +74,7 @@ func follow(dir string) (w way, ok bool) {
 		w.links = append(w.links, link{unit.Link{Name: next, Target: w.real}, stamp.Of(&st)})
 		w.system = w.system || sources.SystemLink(next)
 	}
+	w.headers = unit.IsSystemFile(w.real + "/x")
 	return w, true
 }
 

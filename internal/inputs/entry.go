@@ -151,7 +151,8 @@ type file struct {
 	st      stamp.Stamp
 	settled bool
 	id      unit.ContentID
-	text    *text // nil: too long to be scanned
+	bare    unit.ContentID // of the content without a byte order mark
+	text    *text          // nil: too long to be scanned
 
 	// Guarded by Table.mu.
 	reading *reading // id and text may still be missing (Table.loaded); nil: they are there, unless void is set

@@ -78,6 +78,7 @@ func (w *walk) value(m macro, v value) *Doubt {
 		return nil
 	}
 	w.values[is] = struct{}{}
+	defer w.directives(m.in)()
 	if d := w.header(v.header, v.quoted, m.Next, m.from...); d != nil {
 		return d
 	}

@@ -12,6 +12,8 @@ type search struct {
 	user  []*dir // all that the command names and that exist, as it names them
 	own   []*dir // the compiler's own
 	all   []*dir // all of the above, for the assembler too
+
+	system []*dir // those of angle whose headers compilers count as the system's, without those below /usr/include and /usr/lib
 }
 
 // lists makes the search list from what the command and the compiler say.
@@ -62,6 +64,7 @@ func (w *walk) lists() *Doubt {
 		s.quote = unique(lists[0], system)
 	}
 	s.angle = append(angle, system...)
+	s.system = slices.DeleteFunc(slices.Clone(system), func(d *dir) bool { return d.way.headers })
 	s.all = append(slices.Clone(s.quote), s.angle...)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sources"
@@ -39,6 +40,11 @@ type Set struct {
 
 	sumOnce sync.Once
 	sum     [sha256.Size]byte
+
+	spare     Unread // files that only the preprocessor reads, or does not; nil: none
+	blurred   bool   // it is not certain which headers a compiler counts as the system's
+	spareOnce sync.Once
+	spareSum  [sha256.Size]byte
 }
 
 // Base returns the Set whose list is the base of this one's, or nil. Such a Set has no Base itself.
@@ -103,44 +109,47 @@ func (s *Set) compare(old *Set) {
 
 // Sum returns a sum over everything in the Set that a compile can see: names and contents of files, which of
 // them may be executed, which are the same file under another name, directories, and links. Times are not part
-// of it, except that files with the same content either have the same time of modification or do not: gcc's
+// of it, except that files with the same content were either modified in the same second or not: gcc's
 // #pragma once tells files apart by that. If Timed is set, more may depend on them.
 func (s *Set) Sum() [sha256.Size]byte {
-	s.sumOnce.Do(func() { s.sum = s.sumOf(func(name string) string { return name }) })
+	s.sumOnce.Do(func() { s.sum = s.sumOf(func(name string) string { return name }, func(int) bool { return false }) })
 	return s.sum
 }
 
 // SumBelow returns the same sum for a Set whose names are what hide returns for them. hide must be injective.
-func (s *Set) SumBelow(hide func(name string) string) [sha256.Size]byte { return s.sumOf(hide) }
+func (s *Set) SumBelow(hide func(name string) string) [sha256.Size]byte {
+	return s.sumOf(hide, func(int) bool { return false })
+}
 
-func (s *Set) sumOf(hide func(string) string) [sha256.Size]byte {
-	type twin struct {
-		id    unit.ContentID
-		mtime int64
-	}
+// sumOf returns the sum of s with the names that hide returns for its own, and without the contents of the files with
+// the indices that skip returns true for.
+func (s *Set) sumOf(hide func(string) string, skip func(i int) bool) [sha256.Size]byte {
 	type named struct {
 		name string
+		skip bool
 		*Input
 	}
 	files := make([]named, len(s.Files))
 	for i, f := range s.Files {
-		files[i] = named{hide(f.Name), f}
+		files[i] = named{hide(f.Name), skip(i), f}
 	}
 	slices.SortFunc(files[1:], func(x, y named) int { return cmp.Compare(x.name, y.name) })
 	inodes, twins := make(map[inode]uint32, len(files)), make(map[twin]uint32, len(files))
 	b := make([]byte, 0, 128*len(files))
 	b = wire.AppendUint32(b, uint32(len(files)))
 	for i, f := range files {
-		at, tw := inode{f.st.Dev, f.st.Ino}, twin{f.ID, f.MTime}
+		at, tw := inode{f.st.Dev, f.st.Ino}, f.twin()
 		b = wire.AppendString(b, f.name)
-		b = append(b, f.ID[:]...)
+		if !f.skip {
+			b = append(b, f.ID[:]...)
+			b = wire.AppendUint32(b, twins[tw])
+		}
 		b = wire.AppendBool(b, f.Exec)
 		b = wire.AppendUint32(b, inodes[at])
-		b = wire.AppendUint32(b, twins[tw])
 		if inodes[at] == 0 {
 			inodes[at] = uint32(i + 1)
 		}
-		if twins[tw] == 0 {
+		if !f.skip && twins[tw] == 0 {
 			twins[tw] = uint32(i + 1)
 		}
 	}
@@ -191,8 +200,18 @@ type Input struct {
 	// System marks one of the system's headers, which hosts may have themselves (job.IsSystemFile).
 	System bool
 	ID     unit.ContentID
+	bare   unit.ContentID // of the content without a byte order mark
 	st     stamp.Stamp
 }
+
+// twin is what gcc's #pragma once and #import take two files for the same by: their content, without a byte order mark, and
+// the second of their time of modification.
+type twin struct {
+	bare   unit.ContentID
+	second int64
+}
+
+func (i *Input) twin() twin { return twin{i.bare, time.Unix(0, i.MTime).Unix()} }
 
 // Append appends the content to buf. It returns ErrChanged if the file is no longer the one of the Set.
 func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.st, buf) }
@@ -240,7 +259,7 @@ func (w *walk) finish() *Set {
 			own = own || strings.HasPrefix(real, d.way.real+"/")
 		}
 		if e.input == nil || e.input.Name != real {
-			e.input = &Input{Name: real, Len: uint64(e.target().Size), MTime: e.target().MTime, Exec: e.target().Mode&0o111 != 0, System: unit.IsSystemFile(real), ID: e.file.id, st: *e.target()}
+			e.input = &Input{Name: real, Len: uint64(e.target().Size), MTime: e.target().MTime, Exec: e.target().Mode&0o111 != 0, System: unit.IsSystemFile(real), ID: e.file.id, bare: e.file.bare, st: *e.target()}
 		}
 		s.Files = append(s.Files, e.input)
 		s.Len += e.input.Len
@@ -263,6 +282,7 @@ func (w *walk) finish() *Set {
 			s.Dirs = append(s.Dirs, d.path)
 		}
 	}
+	s.spare, s.blurred = w.spared(s), w.blurred
 	w.t.relate(s)
 	return s
 }

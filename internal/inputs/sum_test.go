@@ -83,7 +83,26 @@ func TestSum(t *testing.T) {
 	back("another time")
 	must(os.Chtimes(filepath.Join(dir, "inc/twin.h"), old.Add(time.Minute), old.Add(time.Minute)))
 	differs("two equal files no longer have the same time") // gcc's #pragma once tells them apart then
-	must(os.Chtimes(filepath.Join(dir, "inc/twin.h"), old, old))
+	// It compares whole seconds.
+	second := old.Truncate(time.Second)
+	for _, name := range []string{"inc/twin.h", "later/b.h"} {
+		must(os.Chtimes(filepath.Join(dir, name), second, second))
+	}
+	back("they have the same time again")
+	must(os.Chtimes(filepath.Join(dir, "inc/twin.h"), second.Add(time.Second-1), second.Add(time.Second-1)))
+	back("they were modified in the same second")
+	must(os.Chtimes(filepath.Join(dir, "inc/twin.h"), second.Add(time.Second), second.Add(time.Second)))
+	if s := sum(); seen[s] != "two equal files no longer have the same time" {
+		t.Errorf("two equal files of different seconds: the sum is that of %q", seen[s])
+	}
+	// Nor does it compare byte order marks.
+	write("inc/twin.h", "\xef\xbb\xbfint b;\n")
+	must(os.Chtimes(filepath.Join(dir, "inc/twin.h"), second, second))
+	differs("a twin with a byte order mark")
+	must(os.Chtimes(filepath.Join(dir, "inc/twin.h"), second.Add(time.Second), second.Add(time.Second)))
+	differs("a file with a byte order mark that is no twin")
+	write("inc/twin.h", "int b;\n")
+	write("later/b.h", "int b;\n")
 	must(os.Remove(filepath.Join(dir, "inc/twin.h")))
 	must(os.Link(filepath.Join(dir, "later/b.h"), filepath.Join(dir, "inc/twin.h")))
 	differs("two files are one") // clang takes them for the same

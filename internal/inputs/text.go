@@ -18,6 +18,7 @@ type text struct {
 	assembly []assembly
 	lines    []string // files that messages may quote
 	unsure   bool     // messages may quote further files
+	system   bool     // it may say of itself that it is one of the system's headers
 	clocks   [3]bool
 	doubt    string // why a compiler has to be asked if this text is used; "": no reason
 	timed    bool   // it may compare the times of files, or cannot be read well enough to rule that out
@@ -29,8 +30,9 @@ type text struct {
 
 // asked is a header whose existence the compiler tests, or that it reads as data.
 type asked struct {
-	name   string
-	quoted bool
+	name    string
+	quoted  bool
+	content bool
 }
 
 // value is a macro whose value is a header's name.
@@ -74,7 +76,7 @@ var nothing text
 
 func (x *text) nothing() bool {
 	return len(x.includes)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.assembly)+len(x.lines) == 0 &&
-		!x.blurred && !x.funcs && !x.unsure && x.clocks == nothing.clocks && x.doubt == "" && !x.timed
+		!x.blurred && !x.funcs && !x.unsure && !x.system && x.clocks == nothing.clocks && x.doubt == "" && !x.timed
 }
 
 func (x *text) define(d sources.Define) {
@@ -98,8 +100,8 @@ func (x *text) because(why string) {
 }
 
 // Header records a header whose existence is tested.
-func (x *text) Header(_ *sources.Text, name string, quoted, _ bool) error {
-	x.asked = append(x.asked, asked{name, quoted})
+func (x *text) Header(_ *sources.Text, name string, quoted, content bool) error {
+	x.asked = append(x.asked, asked{name, quoted, content})
 	return nil
 }
 
@@ -120,6 +122,9 @@ func (x *text) Alias(string) { x.because(DoubtHasInclude) }
 
 // Once does nothing, as all files that a name may mean are found.
 func (x *text) Once(*sources.Text) {}
+
+// System records that it may be one of the system's headers.
+func (x *text) System() { x.system = true }
 
 // Import does nothing, for the same reason as Once.
 func (x *text) Import() {}

@@ -25,16 +25,21 @@ type walk struct {
 	bounded bool                  // to be stopped once it has read a lot
 	fresh   int                   // how much it has read, as maxTurn counts
 	marks   int
-	unsure  bool
-	timed   bool
-	doubt   *Doubt              // the first one
-	whole   bool                // the walk reached its end, with or without a doubt
-	told    bool                // the compiler has been asked: doubts do not count
-	only    map[string]struct{} // with told: real names of the files that it has listed
+	// What is known of how files are read (unread.go).
+	directive bool                // what is found now is named by a directive for the preprocessor, which reads it or not
+	reader    *dir                // directory of the file with that directive, if headers there are the system's; else nil
+	fixed     map[*entry]struct{} // files that may be read otherwise
+	blurred   bool                // what is the system's is not certain
+	unsure    bool
+	timed     bool
+	doubt     *Doubt              // the first one
+	whole     bool                // the walk reached its end, with or without a doubt
+	told      bool                // the compiler has been asked: doubts do not count
+	only      map[string]struct{} // with told: real names of the files that it has listed
 }
 
 func newWalk(t *Table, q *Query) *walk {
-	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), read: make(map[string]struct{}), values: make(map[followed]struct{})}
+	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), fixed: make(map[*entry]struct{}), read: make(map[string]struct{}), values: make(map[followed]struct{})}
 }
 
 // spent reports whether the walk must stop rather than read or expand more.
@@ -165,6 +170,7 @@ func (w *walk) include(e *entry) *Doubt {
 		w.noticed(x.doubt, e.path())
 	}
 	w.timed = w.timed || x.timed
+	w.blurred = w.blurred || x.system || x.unsure || len(x.lines) > 0
 	for c, used := range x.clocks {
 		if used && !w.q.Clock[c] {
 			w.noticed(DoubtClock, e.path())
@@ -184,6 +190,7 @@ func (w *walk) include(e *entry) *Doubt {
 		w.named = append(w.named, macro{i, from, e})
 	}
 	source := len(w.hits) > 0 && e == w.hits[0]
+	defer w.directives(e)()
 	for _, i := range x.includes {
 		if source && w.q.GCC {
 			if d := w.precompiled(e.dir, i.Name, i.Quoted); d != nil {
@@ -195,10 +202,12 @@ func (w *walk) include(e *entry) *Doubt {
 		}
 	}
 	for _, a := range x.asked {
+		w.directive = !a.content
 		if d := w.every(a.name, a.quoted, false, from...); d != nil {
 			return d
 		}
 	}
+	w.directive = false
 	for _, a := range x.assembly {
 		if d := w.assembly(a); d != nil {
 			return d
@@ -353,6 +362,7 @@ func (w *walk) line(name string) *Doubt {
 		return nil // it is not read, whatever it is
 	}
 	if _, known := w.seen[e]; known {
+		w.found(e)
 		return nil
 	}
 	if w.marks++; w.marks > maxMarks || e.target().Size > w.t.o.MaxFile {
@@ -438,6 +448,7 @@ func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 
 // hit adds a file to the set; with text it is followed.
 func (w *walk) hit(e *entry, text bool) *Doubt {
+	w.found(e)
 	if _, known := w.seen[e]; !known {
 		if e.dir.way.system {
 			if w.told { // the answer does not cover a different location

@@ -24,6 +24,9 @@ func (p *pack) Once(t *Text) { p.noteOnce(t.name) }
 // Import records that #import is used.
 func (p *pack) Import() { p.imports = true }
 
+// System does nothing, as the compiler's list has the system's headers too.
+func (p *pack) System() {}
+
 // Renames does nothing, as the compiler's list has what it read.
 func (p *pack) Renames() {}
 

@@ -13,6 +13,7 @@
 package sources
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 )
@@ -62,6 +63,29 @@ func ParseRule(text []byte) ([]string, error) {
 		return nil, ErrRule
 	}
 	return names, nil
+}
+
+// ParseRules reads the rules for make that a compile has written beside its output. It returns the names as
+// ParseRule does. Further rules may follow that have no names after their colon (-MP).
+func ParseRules(text []byte) ([]string, error) {
+	end := 0
+	for {
+		i := bytes.IndexByte(text[end:], '\n')
+		if i < 0 {
+			return nil, ErrRule
+		}
+		if end += i + 1; end < 2 || text[end-2] != '\\' {
+			break
+		}
+	}
+	// What follows a name with a newline in it does not look like such a rule.
+	for line := range bytes.Lines(text[end:]) {
+		line, whole := bytes.CutSuffix(line, []byte("\n"))
+		if !whole || len(line) > 0 && line[len(line)-1] != ':' {
+			return nil, ErrRule
+		}
+	}
+	return ParseRule(text[:end])
 }
 
 // nextWord removes the first name from s; word is empty at the end.

@@ -92,6 +92,32 @@ func TestRulesOfRealCompilers(t *testing.T) {
 	}
 }
 
+// TestParseRules: what a compile writes is read, with the rules of -MP behind it; anything else is not.
+func TestParseRules(t *testing.T) {
+	for text, want := range map[string]string{
+		"x.o: x.c a.h\n":                     "x.c a.h",
+		"x.o y.o: x.c \\\n a.h\n":            "x.c a.h",
+		"x.o: x.c a.h\na.h:\n":               "x.c a.h",
+		"x.o: x.c a.h\n\na.h:\n\nb\\ c.h:\n": "x.c a.h",
+		"x.o: x.c a.h\na.h:":                 "",
+		"x.o: x.c a.h":                       "",
+		"x.o: x.c a.h\nb.h\n":                "",
+		"x.o: x.c a.h\nb.h c.h\nb.h:\n":      "",
+		"x.o: x.c a.h\nb.h: c.h\n":           "",
+		"x.o: x.c a.h\n\t.h\n":               "",
+		"x.o: x.c a.h\\\n":                   "",
+		"x.o: x.c \\\n":                      "",
+		"x.o: x.c\\\na.h\n":                  "",
+		"\n":                                 "",
+		"":                                   "",
+	} {
+		got, err := ParseRules([]byte(text))
+		if (err != nil) != (want == "") || strings.Join(got, " ") != want {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
 func write(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {

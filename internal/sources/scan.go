@@ -62,6 +62,8 @@ type Notes interface {
 	// Once says that t has #pragma once, Import that some text has an #import.
 	Once(t *Text)
 	Import()
+	// System says that the text may say of itself that it is one of the system's headers.
+	System()
 	// Renames says that a text may make header names stand for others.
 	Renames()
 	// Clock reports the use of a macro with the time of the compile that the text has not defined
@@ -152,6 +154,8 @@ func (t *Text) judge(tok token, at int, n Notes) error {
 		n.Import()
 	case tokIncludeAlias:
 		n.Renames()
+	case tokSystem:
+		n.System()
 	}
 	return nil
 }

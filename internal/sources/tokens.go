@@ -18,6 +18,7 @@ const (
 	tokOnce                      // #pragma once
 	tokImport                    // #import
 	tokIncludeAlias              // #pragma include_alias
+	tokSystem                    // #pragma GCC system_header
 	numTokens
 )
 
@@ -40,6 +41,7 @@ var tokenWords = [numTokens]struct {
 	tokImport:     {"#import", 0},
 
 	tokIncludeAlias: {"include_alias", 6},
+	tokSystem:       {"system_header", 4},
 }
 
 // finder finds tokens. Wherever a window of seven bytes begins, it contains a whole word of four bytes at a

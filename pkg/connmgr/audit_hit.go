@@ -16,6 +16,8 @@ import (
 type hit struct {
 	*audit
 	key    resultcache.Key
+	exact  resultcache.Key // what was looked for: another one if the second step has found it
+	lists  resultcache.Key // manifest, if there may be one
 	tier   string
 	origin resultcache.Origin
 	result job.Result
@@ -35,7 +37,10 @@ func (c *client) auditHit(k *known.Job, e *resultcache.Entry, tier string) {
 	t := c.knownTask(k)
 	req := c.request(t.Total(), true)
 	req.Cost = t.Cost
-	h := &hit{audit: &audit{m: m, t: t, job: req}, key: e.Key, tier: tier, origin: e.Origin}
+	h := &hit{audit: &audit{m: m, t: t, job: req}, key: e.Key, exact: c.names(k).exact, tier: tier, origin: e.Origin}
+	if c.stepsTwice(k) {
+		h.lists = manifestOf(c.compiler.ID, k)
+	}
 	h.result, h.mem = outputsOf(e)
 	h.begin(h.run, func() {})
 }
@@ -75,6 +80,12 @@ func (h *hit) run() string {
 		return report.AuditVoid
 	}
 	m.results.Drop(h.key)
+	if h.exact != h.key {
+		m.results.Drop(h.exact)
+	}
+	if h.lists != (resultcache.Key{}) {
+		m.results.DropManifest(h.lists) // it may lead to the result for other inputs
+	}
 	m.farm.ForgetResult(h.key)
 	if one.Differs(two) != "" {
 		log.Warn("a kept result is removed, as the compile gives another one each time", "source", h.t.Name, "what", what)

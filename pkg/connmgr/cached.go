@@ -123,7 +123,7 @@ func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
 	}
 	var hosts *shelved.Look
 	hosts, c.later = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
-	return c.m.results.Find(c.Context(), &results.Look{Key: n.exact, Room: c.room, Check: c.checker(k), Farm: hosts})
+	return c.m.results.Find(c.Context(), &results.Look{Key: n.exact, Room: c.room, Check: c.checker(k), Second: c.second(k), Farm: hosts})
 }
 
 // moveHere makes e, which may be from another directory, the result of k, and puts its outputs into the client's sink.
@@ -180,7 +180,11 @@ func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Re
 	}
 	c.remote = true
 	c.record.Cached, c.record.Host, c.record.Made, c.record.For = tier, e.Host, e.Made, e.Builder
+	c.record.Second = c.bySecond(k, e)
 	c.record.CPUUS, c.record.CompileUS = uint32(e.CPU.Microseconds()), uint32(e.Wall.Microseconds())
+	if tier != resultcache.TierManager {
+		c.listHit(k, e)
+	}
 	c.auditHit(k, e, tier)
 	return r
 }
@@ -227,12 +231,17 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 		flight.End(n.exact, nil)
 		return r, no
 	}
-	made := madeFrom{k: k, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
+	twice := c.stepsTwice(k)
+	made := madeFrom{k: k, compiler: c.compiler.ID, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
 	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {
 		entry, err := made.encode(e, r)
+		var read *listed
+		if err == nil && twice && e.Key == made.names.exact {
+			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
+		}
 		made.sink.Drop()
 		flight.End(e.Key, entry)
 		if err != nil {
@@ -240,6 +249,7 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 			return
 		}
 		c.m.results.Keep(e.Key, entry)
+		c.m.keepListed(read)
 	})
 	return r, nil
 }
@@ -247,6 +257,7 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 // madeFrom is what an entry is made from, besides the host's answer.
 type madeFrom struct {
 	k            *known.Job
+	compiler     unit.ToolchainID
 	names        names
 	began, ended time.Time
 	sink         *slots.Hold

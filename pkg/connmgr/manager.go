@@ -22,7 +22,7 @@
 //	object task                  the job that attempts get
 //	audit audit_hit race         a job compiled twice for comparison; attempts in sequence and in parallel
 //	clock check                  results that depend on when they were made; results that others have kept
-//	cached                       what the cache has of a job, and what it keeps
+//	second cached                results of compiles that have read the same; what the cache has of a job, and what it keeps
 //	local reply known submit     the answers: compile locally; a result; a job whose inputs are known, or not
 //	lease                        what a command begins with
 //	drained control replace      other requests

@@ -173,12 +173,22 @@ func (r *Raw) AppendFront(dst []byte) ([]byte, error) {
 
 // MadeBy returns an entry as it is kept, which Decode has accepted for key, with another Host.
 func MadeBy(b []byte, key Key, host string) ([]byte, error) {
+	return rewrite(b, key, func(r *Raw) { r.Host = host })
+}
+
+// Renamed returns an entry as it is kept, which Decode has accepted for key, with the Key to, whose compile has the
+// same result.
+func Renamed(b []byte, key, to Key) ([]byte, error) {
+	return rewrite(b, key, func(r *Raw) { r.Key = to })
+}
+
+func rewrite(b []byte, key Key, change func(r *Raw)) ([]byte, error) {
 	r, err := open(b, key)
 	if err != nil {
 		return nil, err
 	}
-	r.Host = host
-	front, err := r.AppendFront(make([]byte, 0, len(b)+len(host)))
+	change(r)
+	front, err := r.AppendFront(make([]byte, 0, len(b)+len(r.Host)))
 	if err != nil {
 		return nil, err
 	}

@@ -25,17 +25,21 @@ func ParseKey(s string) (k Key, ok bool) {
 
 // keyVersion is the first thing that a Key depends on. It changes when a compile of the same job can have
 // another result, or when keys are made in another way.
-const keyVersion = "rdistcc result 1"
+const keyVersion = "rdistcc result 2"
 
 // KeyOf returns the Key of a job for a toolchain. inputs is the sum over all files, directories and links that
 // the job shows (inputs.Set.Sum); those of b are not looked at.
 func KeyOf(tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
+	return keyOf(keyVersion, tc, b, inputs)
+}
+
+func keyOf(version string, tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
 	// The order of variables depends on how a build was started, and only of equal names the first one counts.
 	env := slices.Clone(b.Env)
 	slices.SortStableFunc(env, func(x, y string) int { return strings.Compare(varName(x), varName(y)) })
 
 	k := make([]byte, 0, 4096)
-	k = wire.AppendString(k, keyVersion)
+	k = wire.AppendString(k, version)
 	k = append(k, tc[:]...)
 	k = append(k, inputs[:]...)
 	k = wire.AppendString(k, b.Argv0)

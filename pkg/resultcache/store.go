@@ -16,6 +16,14 @@ type Store interface {
 	Close() error
 }
 
+// Manifests keeps manifests (Manifest.Append), for a Store that has a second step. It is used like the Store.
+type Manifests interface {
+	// GetManifest returns the manifest of key, or ErrMiss.
+	GetManifest(ctx context.Context, key Key) ([]byte, error)
+	PutManifest(ctx context.Context, key Key, manifest []byte) error
+	DropManifest(ctx context.Context, key Key) error
+}
+
 // Tiers in which a result can be, as reports and metrics name them.
 const (
 	TierManager = "manager" // on the build host's disk

@@ -29,6 +29,20 @@ type Job struct {
 	// Source is the source's content, so that a second host compiles the same as the first one, even if the
 	// file has changed meanwhile. It is nil if the source is longer than maxKept.
 	Source []byte
+
+	rules *compile.Rules // that it writes; nil: they do not tell what it has read
+}
+
+// Spare reports whether the compile may leave files of the Set unread, and will tell which.
+func (k *Job) Spare() bool { return k.rules != nil && k.Set.Spare() }
+
+// Unread returns which files of the Set the compile has not read, by its outputs. output returns one of them by
+// its index, or nil. ok is false if there are no such files, or if it is not certain which.
+func (k *Job) Unread(output func(index int) []byte) (u inputs.Unread, ok bool) {
+	if !k.Spare() {
+		return nil, false
+	}
+	return k.Set.Unread(k.Body.Cwd, output(k.rules.Output), k.rules.All)
 }
 
 // maxFile is the size of the largest file, in bytes, of a job whose inputs are known. Jobs with larger files
@@ -144,6 +158,9 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs, Dirs: set.Dirs, Links: set.Links,
 		Files: make([]unit.File, len(set.Files)),
 	}}
+	if rules, ok := plan.Rules(); ok {
+		k.rules = &rules
+	}
 	for i, f := range set.Files {
 		k.Body.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
 	}

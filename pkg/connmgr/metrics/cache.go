@@ -15,7 +15,7 @@ type cacheMetrics struct {
 func newCacheMetrics(from *Source) *cacheMetrics {
 	x := &cacheMetrics{
 		looks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_cache_total",
-			Help: "Looks for results in each tier of the cache: hit, miss, error (also of writes), or joined with an equal job under way."},
+			Help: "Looks for results in each tier of the cache: hit, second (a hit by what the compile had read), miss, error (also of writes), or joined with an equal job under way."},
 			[]string{"tier", "result"}),
 		saved: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_cache_saved_cpu_seconds_total",
 			Help: "CPU time that the compiles of hits had taken."}),

@@ -7,9 +7,11 @@ import (
 
 // CacheCounts counts what the cache of results has done since the manager started.
 type CacheCounts struct {
-	Asked uint64            `json:"asked"`           // commands for which the cache was asked
-	Hits  map[string]uint64 `json:"hits,omitempty"`  // those that it had, by tier
-	Bytes map[string]int64  `json:"bytes,omitempty"` // of results in tiers of this machine, estimated
+	Asked uint64            `json:"asked"`          // commands for which the cache was asked
+	Hits  map[string]uint64 `json:"hits,omitempty"` // those that it had, by tier
+	// Second is how many of Hits were found by the second step: what differs had not been read.
+	Second uint64           `json:"second,omitempty"`
+	Bytes  map[string]int64 `json:"bytes,omitempty"` // of results in tiers of this machine, estimated
 	// SavedCPUUS and SavedWallUS are what the compiles of the hits took when they were made, in microseconds.
 	SavedCPUUS  uint64 `json:"saved_cpu_us"`
 	SavedWallUS uint64 `json:"saved_wall_us"`
@@ -27,6 +29,9 @@ func (c *CacheCounts) add(r *JobRecord) {
 		c.Hits = make(map[string]uint64)
 	}
 	c.Hits[r.Cached]++
+	if r.Second {
+		c.Second++
+	}
 	c.SavedCPUUS += uint64(r.CPUUS)
 	c.SavedWallUS += uint64(r.CompileUS)
 }

@@ -311,6 +311,7 @@ type JobRecord struct {
 	// Cached is the tier of the cache that the result is from, or empty. Host compiled it then, at the time Made
 	// for the build host For, and CPUUS and CompileUS are what that took.
 	Cached string    `json:"cached,omitempty"`
+	Second bool      `json:"second,omitempty"` // it was found by what its compile had read
 	Asked  bool      `json:"asked,omitempty"`  // the cache was asked
 	Missed string    `json:"missed,omitempty"` // why it has no result, in words for the user, as far as that is known
 	Made   time.Time `json:"made,omitzero"`

@@ -4,6 +4,7 @@
 //	tier       one store, and what is done when it gives trouble
 //	results    the tiers together
 //	flight     equal jobs at the same time
+//	second     results of compiles that differ in what was not read
 //	distrust   hosts whose results are not used any more
 //
 // The package knows neither hosts nor wrappers. All of it is safe for concurrent use.
@@ -27,10 +28,11 @@ const (
 	Miss   = "miss"
 	Error  = "error"
 	Joined = "joined" // with an equal job that was under way
+	Second = "second" // a hit by the second step, which does not count as a hit or a miss besides
 )
 
 // Outcomes returns all of them.
-func Outcomes() []string { return []string{Hit, Miss, Error, Joined} }
+func Outcomes() []string { return []string{Hit, Second, Miss, Error, Joined} }
 
 // Options are the options of New.
 type Options struct {
@@ -53,6 +55,8 @@ type Cache struct {
 	writing sync.WaitGroup
 	pending *semaphore.Weighted // bytes that wait to be written
 	writers *semaphore.Weighted
+
+	manifests sync.Mutex // held while one is changed
 }
 
 // What waits to be written, in bytes, and how many writes there are at a time. What exceeds it is not kept.
@@ -97,6 +101,8 @@ type Look struct {
 	// Check, if not nil, says why an entry that others can have made is not accepted. The error wraps
 	// resultcache.ErrDamaged, or is resultcache.ErrMiss if that is nobody's fault.
 	Check func(e *resultcache.Entry) error
+	// Second, if not nil, is asked after a tier that keeps manifests has no entry.
+	Second *SecondStep
 	// Only, if not empty, is the only tier that is asked.
 	Only string
 	// Farm is asked for the tier resultcache.TierFarm; nil: nobody is.
@@ -112,7 +118,7 @@ type Farm interface {
 }
 
 // Find looks for a result in all tiers, and returns it with its tier, or nil. A tier in front of that one gets a
-// copy.
+// copy. A result of the second step has another Key than was looked for.
 func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) {
 	key := l.Key
 	buf := buffers.Get().(*[]byte)
@@ -138,26 +144,35 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			c.putBefore(i, e, b)
 			return e, t.Name
 		case errors.Is(err, resultcache.ErrMiss), errors.Is(err, resultcache.ErrVersion):
-			c.count(t.Name, Miss)
 			c.fine(t)
+			if e := c.second(ctx, t, l, buf); e != nil {
+				c.count(t.Name, Second)
+				return e, t.Name
+			}
+			c.count(t.Name, Miss)
 		case ctx.Err() != nil:
 			return nil, ""
 		case errors.Is(err, errRoom):
 			c.log.Debug("a result has no room", "key", key, "err", err)
 		case errors.Is(err, resultcache.ErrDamaged):
-			c.count(t.Name, Error)
-			what := "a kept result is damaged"
-			if t.Write || t.Store == nil {
-				what += ", and removed"
-			}
-			c.log.Warn(what, "tier", t.Name, "key", key, "err", err)
-			c.drop(t, key)
+			c.damaged(t, key, err)
 		default:
 			c.count(t.Name, Error)
 			c.trouble(t, "results are not read", err)
 		}
 	}
 	return nil, ""
+}
+
+// damaged records that a result is damaged, and removes it.
+func (c *Cache) damaged(t *tier, key resultcache.Key, err error) {
+	c.count(t.Name, Error)
+	what := "a kept result is damaged"
+	if t.Write || t.Store == nil {
+		what += ", and removed"
+	}
+	c.log.Warn(what, "tier", t.Name, "key", key, "err", err)
+	c.drop(t, key)
 }
 
 // buffers are for entries as they are kept.
@@ -203,17 +218,21 @@ func (c *Cache) putBefore(i int, e *resultcache.Entry, b []byte) {
 
 // put keeps an entry in a tier, in the background. It does not change the slice.
 func (c *Cache) put(t *tier, key resultcache.Key, entry []byte) {
-	n := int64(len(entry))
-	if !t.takes(time.Now()) || c.ctx.Err() != nil || !c.pending.TryAcquire(n) {
+	c.write(t, len(entry), key, func() error { return t.put(c.ctx, key, entry) })
+}
+
+// write calls do, which writes at most n bytes to a tier, in the background.
+func (c *Cache) write(t *tier, n int, key resultcache.Key, do func() error) {
+	if !t.takes(time.Now()) || c.ctx.Err() != nil || !c.pending.TryAcquire(int64(n)) {
 		return
 	}
 	c.writing.Go(func() {
-		defer c.pending.Release(n)
+		defer c.pending.Release(int64(n))
 		if c.writers.Acquire(c.ctx, 1) != nil {
 			return
 		}
 		defer c.writers.Release(1)
-		switch err := t.put(c.ctx, key, entry); {
+		switch err := do(); {
 		case err == nil:
 			c.fine(t)
 		case errors.Is(err, resultcache.ErrReadOnly):
@@ -235,16 +254,21 @@ func (c *Cache) Drop(key resultcache.Key) {
 }
 
 func (c *Cache) drop(t *tier, key resultcache.Key) {
+	c.remove(t, "a wrong result is not removed", func() error { return t.drop(c.ctx, key) })
+}
+
+// remove calls do, which removes something from a tier, in the background. what says what an error means.
+func (c *Cache) remove(t *tier, what string, do func() error) {
 	if !t.Write {
 		return
 	}
 	c.writing.Go(func() {
-		switch err := t.drop(c.ctx, key); {
+		switch err := do(); {
 		case err == nil, c.ctx.Err() != nil:
 		case errors.Is(err, resultcache.ErrReadOnly):
 			c.refused(t, err)
 		default:
-			c.trouble(t, "a wrong result is not removed", err)
+			c.trouble(t, what, err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 // Package disk keeps results in a directory, one file each.
 //
 //	DIR/a/bc/def...   the entry of the key abcdef...
+//	DIR/a/bc/def....m the manifest of that key
 //	DIR/a/bc/.new-*   one that is being written
 //
 // Several programs may use one directory at the same time. A file comes to its name whole, by rename; a crash
@@ -62,6 +63,11 @@ func (s *Store) path(key resultcache.Key) (string, *part) {
 // Get implements resultcache.Store. It notes that the entry was used.
 func (s *Store) Get(_ context.Context, key resultcache.Key, buf []byte) ([]byte, error) {
 	name, _ := s.path(key)
+	return s.read(name, buf, resultcache.MaxLen)
+}
+
+// read appends a file of at most the given length to buf.
+func (s *Store) read(name string, buf []byte, most int) ([]byte, error) {
 	fd, err := openFile(name)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -74,8 +80,8 @@ func (s *Store) Get(_ context.Context, key resultcache.Key, buf []byte) ([]byte,
 	if err := unix.Fstat(fd, &st); err != nil {
 		return buf, &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > resultcache.MaxLen {
-		return buf, fmt.Errorf("%s: %w: not a file of a result", name, resultcache.ErrDamaged)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > int64(most) {
+		return buf, fmt.Errorf("%s: %w: not a file of the cache", name, resultcache.ErrDamaged)
 	}
 	at := len(buf)
 	if need := at + int(st.Size); need > cap(buf) {
@@ -130,11 +136,15 @@ func (s *Store) Put(_ context.Context, key resultcache.Key, entry []byte) error 
 		return fmt.Errorf("%w: it takes %d bytes", resultcache.ErrTooBig, len(entry))
 	}
 	name, p := s.path(key)
-	was, err := s.write(name, entry)
+	return s.put(name, p, int(key[0]>>4), entry)
+}
+
+func (s *Store) put(name string, p *part, i int, data []byte) error {
+	was, err := s.write(name, data)
 	if err != nil {
 		return err
 	}
-	return s.added(p, int(key[0]>>4), blocks(int64(len(entry)))-was)
+	return s.added(p, i, blocks(int64(len(data)))-was)
 }
 
 // write writes a file to its name, and returns how much room the one that had the name took.
@@ -176,6 +186,10 @@ func (s *Store) create(dir string) (*os.File, error) {
 // Drop implements resultcache.Store.
 func (s *Store) Drop(_ context.Context, key resultcache.Key) error {
 	name, p := s.path(key)
+	return s.drop(name, p)
+}
+
+func (s *Store) drop(name string, p *part) error {
 	var st unix.Stat_t
 	if unix.Lstat(name, &st) != nil {
 		return nil

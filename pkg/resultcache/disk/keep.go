@@ -28,21 +28,33 @@ type file struct {
 	key  resultcache.Key
 	size int64 // room that it takes
 	used time.Time
+
+	manifest bool // otherwise it is an entry
 }
 
 // Usage says what a store has.
 type Usage struct {
-	Files  int
-	Bytes  int64
-	Oldest time.Time // the least recent use of an entry
+	Files     int       // entries
+	Manifests int       // manifests
+	Bytes     int64     // of both
+	Oldest    time.Time // the least recent use of one
+}
+
+// add counts a file.
+func (u *Usage) add(f *file) {
+	if f.manifest {
+		u.Manifests++
+	} else {
+		u.Files++
+	}
+	u.Bytes += f.size
 }
 
 // Usage counts the whole store.
 func (s *Store) Usage(ctx context.Context) (Usage, error) {
 	var u Usage
 	err := s.walk(ctx, func(f *file) {
-		u.Files++
-		u.Bytes += f.size
+		u.add(f)
 		if u.Oldest.IsZero() || f.used.Before(u.Oldest) {
 			u.Oldest = f.used
 		}
@@ -92,8 +104,7 @@ func remove(ctx context.Context, files []file) (Usage, error) {
 		}
 		switch err := os.Remove(files[i].name); {
 		case err == nil:
-			u.Files++
-			u.Bytes += files[i].size
+			u.add(&files[i])
 		case !errors.Is(err, fs.ErrNotExist):
 			return u, err
 		}
@@ -101,7 +112,7 @@ func remove(ctx context.Context, files []file) (Usage, error) {
 	return u, nil
 }
 
-// Verify reads all entries and removes those that are damaged. bad is called with each of them. It returns
+// Verify reads all entries and manifests and removes those that are damaged. bad is called with each of them. It returns
 // how many were read.
 func (s *Store) Verify(ctx context.Context, bad func(name string, err error)) (Usage, error) {
 	var u Usage
@@ -118,15 +129,18 @@ func (s *Store) Verify(ctx context.Context, bad func(name string, err error)) (U
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // another program has removed it
 		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case f.manifest:
+			_, err = resultcache.DecodeManifest(b, f.key)
+		default:
 			var key resultcache.Key
 			key, _, err = resultcache.Describe(b)
 			if err == nil && key != f.key {
 				err = errors.New("it is the result of another compile")
 			}
 		}
-		u.Files++
-		u.Bytes += f.size
+		u.add(f)
 		if err != nil {
 			bad(f.name, err)
 			if err := os.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -148,6 +162,9 @@ func (s *Store) DropWhere(ctx context.Context, wrong func(*resultcache.Origin) b
 	for i := range all {
 		if err := ctx.Err(); err != nil {
 			return 0, err
+		}
+		if all[i].manifest {
+			continue // what it leads to is removed
 		}
 		b, err := os.ReadFile(all[i].name)
 		if err != nil {
@@ -212,11 +229,12 @@ func (s *Store) walkPart(i int, each func(*file)) error {
 				}
 				continue
 			}
-			key, ok := resultcache.ParseKey(strconv.FormatInt(int64(i), 16) + d.Name() + n.Name())
+			base, manifest := strings.CutSuffix(n.Name(), manifestSuffix)
+			key, ok := resultcache.ParseKey(strconv.FormatInt(int64(i), 16) + d.Name() + base)
 			if !ok {
 				continue
 			}
-			f := file{name: name, key: key, size: blocks(info.Size()), used: info.ModTime()}
+			f := file{name: name, key: key, size: blocks(info.Size()), used: info.ModTime(), manifest: manifest}
 			if f.used.After(now) {
 				f.used = now // the clock was set back: otherwise it would outlive all others
 			}

@@ -202,10 +202,16 @@ func (s *site) written() map[string][]byte {
 }
 
 // kept returns the files of the results that are kept.
-func (s *site) kept() (names []string) {
+func (s *site) kept() (names []string) { return s.files("") }
+
+// manifests returns the files of the manifests for the second step.
+func (s *site) manifests() (names []string) { return s.files(".m") }
+
+// files returns the files that are kept and whose names have the extension ext.
+func (s *site) files(ext string) (names []string) {
 	s.Helper()
 	_ = filepath.WalkDir(s.results, func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.HasPrefix(d.Name(), ".") {
+		if err == nil && !d.IsDir() && !strings.HasPrefix(d.Name(), ".") && filepath.Ext(name) == ext {
 			names = append(names, name)
 		}
 		return nil
