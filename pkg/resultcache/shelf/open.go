@@ -141,11 +141,9 @@ func (r *run) end() {
 	r.now, r.laps = nil, nil
 }
 
-// Verify reads all entries, and makes those count no more that are not what was put. It is called before anybody
-// else has s. stop, once closed, ends it early with an error.
+// Verify reads all entries, and makes those count no more that are not what was put. That takes a while. It is
+// called before anything is put or evicted, and before anybody reads. stop, once closed, ends it with an error.
 func (s *Shelf) Verify(stop <-chan struct{}) (bad int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var buf []byte
 	err = s.each(func(n uint64, b []byte) error {
 		select {

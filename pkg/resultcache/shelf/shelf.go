@@ -38,8 +38,13 @@ func New(mem []byte, data uint64, lock sync.Locker) (*Shelf, error) {
 }
 
 func newShelf(mem memory, data uint64) *Shelf {
+	return &Shelf{mem: mem, limit: data / align * align, h: NewHead(data)}
+}
+
+// NewHead returns the head of an empty Shelf with data bytes of data.
+func NewHead(data uint64) Head {
 	n := records(data)
-	return &Shelf{mem: mem, limit: data / align * align, h: Head{Records: n, At: recordsAt + n*recordLen, Data: data}}
+	return Head{Records: n, At: recordsAt + n*recordLen, Data: data}
 }
 
 // tell writes the head.
@@ -192,6 +197,13 @@ func (s *Shelf) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// Head returns what s tells of itself.
+func (s *Shelf) Head() Head {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.h
 }
 
 // Stats say how much is in a Shelf.
