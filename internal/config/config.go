@@ -152,8 +152,10 @@ type Store struct {
 	Disk   Size   `yaml:"disk"`   // in addition, for all clients; 0 = none
 	Dir    string `yaml:"dir"`    // empty = store in the daemon's cache directory
 	// Results is the memory of results that clients can read, for all of them together; 0 = none are kept.
-	Results Size          `yaml:"results"`
-	Keep    time.Duration `yaml:"keep"` // how long a client's files outlive its last connection; 0 = not at all
+	Results     Size          `yaml:"results"`
+	ResultsDisk Size          `yaml:"results-disk"` // in files instead of that; 0 = in memory only
+	ResultsDir  string        `yaml:"results-dir"`  // empty = results in the daemon's cache directory
+	Keep        time.Duration `yaml:"keep"`         // how long a client's files outlive its last connection; 0 = not at all
 }
 
 // Cache configures the cache of results, which a manager asks before any host.
@@ -229,7 +231,7 @@ func Default() *Config {
 		},
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
-		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB},
+		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB, ResultsDisk: GiB},
 		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{

@@ -70,6 +70,8 @@ func (c *Config) Validate() error {
 		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},
 		{"store.dir", absoluteOrEmpty(c.Store.Dir)},
 		{"store.results", results(c.Store.Results)},
+		{"store.results-disk", resultsDisk(c.Store.ResultsDisk)},
+		{"store.results-dir", absoluteOrEmpty(c.Store.ResultsDir)},
 		{"store.keep", within(c.Store.Keep, 0, 365*24*time.Hour)},
 		{"auth.psk-file", oneMethod(&c.Auth)},
 		// It is unclear what a relative one would be relative to: a manager is started from anywhere.
@@ -155,6 +157,14 @@ func results(s Size) error {
 		return nil
 	}
 	return sized(s, 4*MiB, 32*GiB)
+}
+
+// resultsDisk checks the same for files, whose entries are counted in units of 64 bytes by 32 bits.
+func resultsDisk(s Size) error {
+	if s == 0 {
+		return nil
+	}
+	return sized(s, 4*MiB, 64*GiB)
 }
 
 // storeMemory checks a size: with less than 16 MiB not even one compile's headers would stay.

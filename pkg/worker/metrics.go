@@ -43,12 +43,15 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		gauge("rdistccd_streams", "Open streams, by which peers read metrics, profiles or the log.", func(st Status) float64 { return float64(st.Streams) }),
 		gauge("rdistccd_fetched_ahead", "Jobs whose sources are fetched, or being fetched, before they have a place.", func(st Status) float64 { return float64(st.Ahead) }),
 		gauge("rdistccd_large_bytes", "Memory of sources and results too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
-		gauge("rdistccd_results_bytes", "Memory of results that managers can read.", func(st Status) float64 { return float64(st.Results.Bytes) }),
+		gauge("rdistccd_results_bytes", "Results that managers can read, in memory and in files.", func(st Status) float64 { return float64(st.Results.Bytes) }),
+		gauge("rdistccd_results_disk_bytes", "Results that managers can read, in files.", func(st Status) float64 { return float64(st.Results.Disk) }),
 		gauge("rdistccd_results_entries", "Results that managers can read.", func(st Status) float64 { return float64(st.Results.Entries) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_results_kept_total", Help: "Results kept for managers to read."},
 			func() float64 { return float64(s.shelves.Stats().Kept) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_results_evictions_total", Help: "Results dropped to make room, or because memory was short."},
 			func() float64 { return float64(s.shelves.Stats().Evicted) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_results_dropped_total", Help: "Results not kept because the disk was too slow."},
+			func() float64 { return float64(s.shelves.Stats().Dropped) }),
 		gauge("rdistccd_credits", "Credits that managers hold unspent.", func(st Status) float64 {
 			n := 0
 			for _, c := range st.Clients {

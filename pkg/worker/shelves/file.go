@@ -25,7 +25,7 @@ const (
 	freeShare = 10
 	// maxQueued is how many bytes of entries wait to be written. What exceeds it is not kept.
 	maxQueued  = 16 << 20
-	maxEntries = 1024
+	maxEntries = 1024 // how many of them
 )
 
 // File is a shelf's file. Its methods but put, ReadAt and WriteAt are called by one goroutine at a time. It implements

@@ -37,10 +37,11 @@ const (
 
 // Options configure Shelves.
 type Options struct {
-	Budget int64 // bytes of memory that shelves take together; less than 4 MiB: there are none in memory
+	Budget int64 // bytes of memory that shelves take together; less than 4 MiB: there are no shelves at all
 	// Keep is for how long after a tenant's last connection its shelf stays even if others need the room.
 	Keep time.Duration
-	// Dir is a directory for shelves in files, which may take Disk bytes together. Less than 4 MiB: there are none.
+	// Dir is a directory for shelves in files, which may take Disk bytes together. Less than 4 MiB, or no directory:
+	// all are in memory. Otherwise those are that cannot be in files.
 	Dir  string
 	Disk int64
 	Log  *slog.Logger // nil: nothing is logged
@@ -76,6 +77,9 @@ type Tenant struct {
 // New returns Shelves, or nil if there is no budget for one. If there is a directory with shelves of an earlier
 // daemon, they are opened in the background.
 func New(o Options) *Shelves {
+	if o.Budget < least {
+		return nil
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -86,18 +90,15 @@ func New(o Options) *Shelves {
 			s.opening.Lock() // until what there is has been found, nobody joins
 			s.work.Go(s.find)
 		} else {
-			o.Log.Warn("results that clients can read are in memory only", "err", err)
+			o.Log.Info("results that clients can read are kept in memory only", "err", err)
 		}
-	}
-	if s.dir == nil && o.Budget < least {
-		return nil
 	}
 	return s
 }
 
 // Join returns the shelf of a tenant for one more connection, which calls Leave at its end. It returns nil if
-// there is no room for another tenant. files says whether the connection can use one in a file.
-func (s *Shelves) Join(name string, files bool) (*Tenant, error) {
+// there is no room for another tenant.
+func (s *Shelves) Join(name string) (*Tenant, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -110,12 +111,9 @@ func (s *Shelves) Join(name string, files bool) (*Tenant, error) {
 		s.forget(t) // its connections keep it, and find nothing in it
 		t = nil
 	}
-	if t != nil && t.file != nil && !files {
-		return nil, nil
-	}
 	if t == nil {
 		var err error
-		if t, err = s.openLocked(name, files); t == nil {
+		if t, err = s.openLocked(name); t == nil {
 			return nil, err
 		}
 		s.tenants[name] = t
@@ -127,8 +125,8 @@ func (s *Shelves) Join(name string, files bool) (*Tenant, error) {
 
 // openLocked opens a shelf for a tenant that has none: in a file, otherwise in memory. It releases mu meanwhile,
 // but the caller has opening as well. It returns nil if there is no room.
-func (s *Shelves) openLocked(name string, files bool) (t *Tenant, err error) {
-	if files && len(name) <= maxName && s.dir.good() && s.roomLocked(true) {
+func (s *Shelves) openLocked(name string) (t *Tenant, err error) {
+	if len(name) <= maxName && s.dir.good() && s.roomLocked(true) {
 		s.mu.Unlock()
 		t, err = s.openFile(name)
 		s.mu.Lock()

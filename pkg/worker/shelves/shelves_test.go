@@ -11,7 +11,7 @@ import (
 
 func join(t *testing.T, s *Shelves, name string) *Tenant {
 	t.Helper()
-	x, err := s.Join(name, true)
+	x, err := s.Join(name)
 	if err != nil {
 		t.Fatal(err)
 	}

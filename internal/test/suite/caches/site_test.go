@@ -55,11 +55,6 @@ func startWith(t *testing.T, settings, daemon string) *site {
 	if err := f.Secure(ctx, farm.Security{}); err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(f.Dir, "farm.yaml")
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if !strings.Contains(settings, "farm:") { // otherwise what is no longer here would be found there
 		switch before, after, ok := strings.Cut(settings, "cache: {"); {
 		case ok:
@@ -70,27 +65,30 @@ func startWith(t *testing.T, settings, daemon string) *site {
 			settings += "cache: {farm: false}\n"
 		}
 	}
-	if section, _, _ := strings.Cut(settings, ":"); section != "" { // in place of the farm's own
-		lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(l string) bool { return strings.HasPrefix(l, section+":") })
-		if err := os.WriteFile(name, []byte(strings.Join(lines, "")+settings), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Otherwise a job may run here because the host is busy.
-	file, err := os.OpenFile(filepath.Join(f.Dir, "daemon.yaml"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = file.WriteString(daemon)
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	s.set("farm.yaml", settings)
+	s.set("daemon.yaml", daemon)
 	f.Vars = []string{"RDISTCC_CACHE=on", "RDISTCC_MODE=remote", "LC_ALL=C"}
 	if _, err := f.StartDaemon(ctx, "host", "--jobs", "2"); err != nil {
 		t.Fatal(err)
 	}
 	s.startManager()
 	return s
+}
+
+// set adds settings to a file of the farm's. The section that they begin with replaces the farm's own.
+func (s *site) set(file, settings string) {
+	s.Helper()
+	name := filepath.Join(s.Farm.Dir, file)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if section, _, _ := strings.Cut(settings, ":"); section != "" {
+		lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(l string) bool { return strings.HasPrefix(l, section+":") })
+		if err := os.WriteFile(name, []byte(strings.Join(lines, "")+settings), 0o600); err != nil {
+			s.Fatal(err)
+		}
+	}
 }
 
 func (s *site) startManager() {
