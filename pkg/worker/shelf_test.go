@@ -129,7 +129,9 @@ func TestShelfInAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	disk := func(o *Options) { o.Results, o.ResultsDir, o.ResultsDisk = 16<<20, filepath.Join(dir, "results"), 64<<20 }
+	disk := func(o *Options) {
+		o.Results, o.ResultsDir, o.ResultsDisk = 16<<20, filepath.Join(dir, "results"), 64<<20
+	}
 	ts, c := startTrees(t, disk)
 	key := resultcache.Key{1}
 	if r := c.do(ts.tool("gcc"), keyed("int x;\n", key)); r.Exit != 0 || r.Status != job.StatusRan {

@@ -60,13 +60,6 @@ func (d *onDisk) again() {
 	d.Shelves = New(d.o)
 }
 
-func (d *onDisk) Close() {
-	if d.stop != nil {
-		d.Shelves.Close()
-		d.stop = nil
-	}
-}
-
 // join joins as a tenant whose shelf is to be in a file, or not.
 func (d *onDisk) join(name string, file bool) *Tenant {
 	d.t.Helper()

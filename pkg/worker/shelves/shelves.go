@@ -55,6 +55,7 @@ type Shelves struct {
 	opening sync.Mutex // one shelf is opened at a time, which may take a while; taken before mu
 	work    sync.WaitGroup
 	stop    chan struct{} // closed by Close
+	closing sync.Once
 
 	mu      sync.Mutex
 	tenants map[string]*Tenant
@@ -326,11 +327,14 @@ func (s *Shelves) Stats() (st Stats) {
 }
 
 // Close frees the memory of all tenants whose connections have left, and closes their files, which stay. What a
-// peer may still reach stays open.
+// peer may still reach stays open. A second call does nothing.
 func (s *Shelves) Close() {
-	if s == nil {
-		return
+	if s != nil {
+		s.closing.Do(s.close)
 	}
+}
+
+func (s *Shelves) close() {
 	close(s.stop)
 	s.work.Wait()
 	s.mu.Lock()
