@@ -18,7 +18,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials, m.copies,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs waiting for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_toolchains", "Compilers offered to managers.", func(st Status) float64 { return float64(st.Toolchains) }),
@@ -96,6 +96,9 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		m.endings.WithLabelValues(string(e))
 	}
 	m.cancelled(0, 0, 0)
+	for _, result := range copyResults {
+		m.copies.WithLabelValues(string(result))
+	}
 	for _, what := range []string{"source", "result"} {
 		m.windows.WithLabelValues(what)
 	}
