@@ -164,6 +164,8 @@ type Cache struct {
 	Dir  string `yaml:"dir"`  // empty = results in rdistcc's directory in the user's cache directory
 	Size Size   `yaml:"size"` // of all results in it; 0 = none are kept there
 	Farm bool   `yaml:"farm"` // read results that hosts keep, and have them kept there
+	// Replicas is the number of hosts that keep a result, with the one that has compiled it.
+	Replicas int `yaml:"replicas"`
 	// BaseDir is a directory whose place does not matter: builds of the same files below another one share results.
 	BaseDir string `yaml:"base-dir"`
 	Redis   Redis  `yaml:"redis"`
@@ -232,7 +234,7 @@ func Default() *Config {
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB, ResultsDisk: GiB},
-		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
+		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

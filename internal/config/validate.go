@@ -64,6 +64,7 @@ func (c *Config) Validate() error {
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
 		{"cache.dir", absoluteOrEmpty(c.Cache.Dir)},
 		{"cache.base-dir", absoluteOrEmpty(c.Cache.BaseDir)},
+		{"cache.replicas", between(c.Cache.Replicas, 1, 8)},
 		{"cache.size", sized(c.Cache.Size, 0, 1<<20*GiB)},
 		{"buffers.eager", sized(c.Buffers.Eager, 0, MiB)},
 		{"store.memory", storeMemory(c.Store.Memory)},

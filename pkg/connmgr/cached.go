@@ -227,12 +227,17 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 		flight.End(n.exact, nil)
 		return r, no
 	}
+	list := c.list.Sched
 	made := madeFrom{k: k, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
 	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {
 		entry, err := made.encode(e, r)
+		var exact []byte
+		if err == nil && c.m.copies != nil {
+			exact = made.exact(e, entry)
+		}
 		made.sink.Drop()
 		flight.End(e.Key, entry)
 		if err != nil {
@@ -240,6 +245,9 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 			return
 		}
 		c.m.results.Keep(e.Key, entry)
+		if exact != nil {
+			c.m.copies.Make(list, n.exact, exact, e.Host)
+		}
 	})
 	return r, nil
 }
@@ -285,4 +293,19 @@ func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result) ([]byte, error) {
 	}
 	slices.SortFunc(e.Files, func(x, y resultcache.File) int { return int(x.Index) - int(y.Index) })
 	return e.Append(nil)
+}
+
+// exact returns e, which encode has returned as entry, under the name by which hosts keep it; nil if that does not
+// work.
+func (x *madeFrom) exact(e *resultcache.Entry, entry []byte) []byte {
+	if e.Key == x.names.exact {
+		return entry
+	}
+	same := *e
+	same.Key, same.Base = x.names.exact, ""
+	entry, err := same.Append(nil)
+	if err != nil {
+		return nil
+	}
+	return entry
 }
