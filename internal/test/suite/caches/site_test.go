@@ -4,6 +4,7 @@ package caches
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -28,6 +29,7 @@ type site struct {
 	ctx     context.Context
 	work    string
 	results string // directory of the manager's tier
+	hosts   string // of the manager; "": the first daemon
 }
 
 // start starts a farm. settings are added to the manager's.
@@ -48,7 +50,7 @@ func startWith(t *testing.T, settings, daemon string) *site {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))
-	s := &site{t, f, ctx, filepath.Join(f.Dir, "work"), filepath.Join(f.Dir, "rdistcc", "results")}
+	s := &site{t, f, ctx, filepath.Join(f.Dir, "work"), filepath.Join(f.Dir, "rdistcc", "results"), ""}
 	if err := os.Mkdir(s.work, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func (s *site) set(file, settings string) {
 
 func (s *site) startManager() {
 	s.Helper()
-	if err := s.StartManager(s.ctx, "--hosts", s.Daemons[0].Addr); err != nil {
+	if err := s.StartManager(s.ctx, "--hosts", cmp.Or(s.hosts, s.Daemons[0].Addr)); err != nil {
 		s.Fatal(err)
 	}
 }
