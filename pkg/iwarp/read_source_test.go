@@ -5,7 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
@@ -129,4 +132,63 @@ func TestSourcesThatAreNone(t *testing.T) {
 	if wc := a.Wait(t); wc.Status == iwarp.StatusSuccess {
 		t.Error("a Send of a Source's bytes, of which there are none in memory")
 	}
+}
+
+// BenchmarkReadKept is a Read of 10 KB and one of 80 bytes right behind it, as for a result that a host keeps, on loopback: of
+// memory with a Guard, of a file that is in the page cache, and of one that is not.
+func BenchmarkReadKept(b *testing.B) {
+	const size, length = 64 << 20, 10 << 10
+	dir, err := os.MkdirTemp("/var/tmp", "rdistcc-iwarp-") // a disk
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { os.RemoveAll(dir) })
+	name := filepath.Join(dir, "source")
+	if err := os.WriteFile(name, bytes.Repeat([]byte("a result "), size/9+1)[:size], 0o600); err != nil {
+		b.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { f.Close() })
+	if err := f.Sync(); err != nil {
+		b.Fatal(err)
+	}
+	bench := func(mem []byte, o *iwarp.MROptions, before func(b *testing.B, at int64)) func(b *testing.B) {
+		return func(b *testing.B) {
+			x, y := readPair(b, 2)
+			mr := y.Reg(b, mem, iwarp.RemoteRead, o)
+			dst := x.Reg(b, make([]byte, length+80), iwarp.LocalWrite, nil)
+			wcs := make([]iwarp.WC, 2)
+			at := int64(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				at = (at + 7777<<6) % (size - length)
+				if before != nil {
+					before(b, at)
+				}
+				x.Post(b, &iwarp.SendWR{Op: iwarp.OpRead, Flags: iwarp.More, STag: mr.STag(), TO: uint64(at), SGL: []iwarp.SGE{{Length: length, LKey: dst.STag()}}})
+				x.Post(b, &iwarp.SendWR{Op: iwarp.OpRead, STag: mr.STag(), SGL: []iwarp.SGE{{Addr: length, Length: 80, LKey: dst.STag()}}})
+				for n := 0; n < 2; {
+					if err := x.CQ.Wait(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+					n += x.CQ.Poll(wcs[n:])
+				}
+				if wcs[0].Status != iwarp.StatusSuccess || wcs[1].Status != iwarp.StatusSuccess {
+					b.Fatal(wcs, x.QP.Err())
+				}
+			}
+		}
+	}
+	b.Run("memory", bench(make([]byte, size), &iwarp.MROptions{Guard: new(sync.Mutex)}, nil))
+	b.Run("file", bench(nil, &iwarp.MROptions{Source: file{f, size}}, nil))
+	b.Run("cold", bench(nil, &iwarp.MROptions{Source: file{f, size}}, func(b *testing.B, at int64) {
+		b.StopTimer()
+		if err := unix.Fadvise(int(f.Fd()), at&^4095, length+4096, unix.FADV_DONTNEED); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}))
 }

@@ -47,7 +47,7 @@ func Open(f File, data uint64, lock sync.Locker) (s *Shelf, dropped uint64, err 
 		return nil, 0, fmt.Errorf("%w: %d bytes of data, and not %d", ErrMalformed, h.Data, data)
 	}
 	s.h = h
-	var r run
+	r := run{now: make([]span, 0, h.Last-h.First)}
 	if err := s.each(func(n uint64, b []byte) error {
 		x, ok := parseRecord(b)
 		r.add(n, &x, ok && x.number == uint32(n) && x.end() <= s.limit, s.limit)
@@ -60,13 +60,14 @@ func Open(f File, data uint64, lock sync.Locker) (s *Shelf, dropped uint64, err 
 	s.h.First, s.h.Last = h.Last, h.Last
 	if n := len(r.best); n > 0 {
 		s.h.First, s.h.Last = r.first, r.first+uint64(n)
-		s.at = r.best[n-1].end()
+		s.at = r.at
 	}
-	for i := range r.best {
-		x := &r.best[i]
+	for i, x := range r.best {
 		s.used += roundUp(uint64(x.length))
 		if x.length == 0 {
-			s.void(s.h.First+uint64(i), x)
+			n := s.h.First + uint64(i)
+			rec, _ := parseRecord(s.place(n))
+			s.void(n, &rec)
 		}
 	}
 	if s.h != h {
@@ -99,46 +100,50 @@ func (s *Shelf) each(f func(n uint64, b []byte) error) error {
 	return nil
 }
 
+// span is where an entry is.
+type span struct {
+	at     uint64 // in bytes from where the first one of all would begin, as if the data did not go round
+	length uint32
+}
+
 // run finds the longest list of records without a gap.
 type run struct {
-	now     []record // the list that goes on
-	laps    []uint64 // where the entries begin, as if the data did not go round
-	from    uint64   // number of the first of now
-	lap     uint64
-	prevEnd uint64
-	best    []record
-	first   uint64 // number of the first of best
+	now  []span // the list that goes on
+	from uint64 // number of the first of them
+	lap  uint64 // what at begins with, for an entry at the start of the data
+	tail uint64 // of the last of now, in the data
+
+	best  []span
+	first uint64 // number of the first of best
+	at    uint64 // of the last of best, in the data
 }
 
 // add adds record n, or ends the list there if it is not ok.
 func (r *run) add(n uint64, x *record, ok bool, limit uint64) {
 	if !ok {
 		r.end()
-		r.from = n + 1
 		return
 	}
 	if len(r.now) == 0 {
-		r.from, r.lap, r.prevEnd = n, 0, 0
+		r.from, r.lap, r.tail = n, 0, 0
 	}
 	at := uint64(x.place) * align
-	if at < r.prevEnd {
+	if at < r.tail {
 		r.lap += limit
 	}
-	r.prevEnd = x.end()
-	r.now, r.laps = append(r.now, *x), append(r.laps, r.lap+at)
-	drop := 0
-	for r.laps[drop]+limit < r.lap+x.end() { // written over
-		drop++
+	r.tail = x.end()
+	r.now = append(r.now, span{r.lap + at, x.length})
+	for r.now[0].at+limit < r.lap+r.tail { // written over
+		r.now, r.from = r.now[1:], r.from+1
 	}
-	r.now, r.laps, r.from = r.now[drop:], r.laps[drop:], r.from+uint64(drop)
 }
 
 // end ends the list.
 func (r *run) end() {
 	if len(r.now) > len(r.best) {
-		r.best, r.first = r.now, r.from
+		r.best, r.first, r.at = r.now, r.from, r.tail
 	}
-	r.now, r.laps = nil, nil
+	r.now = r.now[len(r.now):]
 }
 
 // Verify reads all entries, and makes those count no more that are not what was put. That takes a while. It is
