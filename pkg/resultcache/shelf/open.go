@@ -85,11 +85,14 @@ func (s *Shelf) void(n uint64, x *record) {
 
 // each calls f with the records that count, as they are in the memory. An error of f ends that.
 func (s *Shelf) each(f func(n uint64, b []byte) error) error {
-	buf := make([]byte, readMost*recordLen)
+	buf := make([]byte, min(readMost, s.h.Records)*recordLen)
 	for n := s.h.First; n < s.h.Last; {
 		b := buf[:min(s.h.Last-n, s.h.Records-n%s.h.Records, readMost)*recordLen]
-		if err := s.mem.read(s.placeAt(n), b); err != nil {
-			return err
+		if s.err == nil {
+			s.err = s.mem.read(s.placeAt(n), b)
+		}
+		if s.err != nil {
+			return s.err
 		}
 		for ; len(b) > 0; b, n = b[recordLen:], n+1 {
 			if err := f(n, b[:recordLen]); err != nil {

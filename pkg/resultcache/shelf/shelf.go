@@ -152,13 +152,17 @@ func (s *Shelf) makeRoom(n uint64) {
 func (s *Shelf) Limit(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.limit = min(n, s.h.Data) / align * align
+	before := s.limit
+	if s.limit = min(n, s.h.Data) / align * align; s.limit >= before {
+		return
+	}
 	last := s.h.First // what is beyond the limit comes before it
-	for i := s.h.First; i < s.h.Last; i++ {
-		if r, _ := parseRecord(s.place(i)); r.end() > s.limit {
+	_ = s.each(func(i uint64, b []byte) error { // an error is noted, and then nothing is added any more
+		if r, _ := parseRecord(b); r.end() > s.limit {
 			last = i + 1
 		}
-	}
+		return nil
+	})
 	s.evictTo(last)
 	if s.at > s.limit {
 		s.at = 0
