@@ -156,7 +156,7 @@ func (s *Shelf) Limit(n uint64) {
 	if s.limit = min(n, s.h.Data) / align * align; s.limit >= before {
 		return
 	}
-	last := s.h.First // what is beyond the limit comes before it
+	last := s.h.First                           // what is beyond the limit comes before it
 	_ = s.each(func(i uint64, b []byte) error { // an error is noted, and then nothing is added any more
 		if r, _ := parseRecord(b); r.end() > s.limit {
 			last = i + 1

@@ -26,7 +26,9 @@ func TestReplicas(t *testing.T) {
 			restart()
 			s.write("warm.c", "int warm;\n")
 			s.compilesWith("remote", []string{"RDISTCC_CACHE=off"}, "gcc", "-c", "warm.c")
-			s.wait("both hosts to be connected", func() bool { return s.metric(s.Manager, "rdistcc_cm_connections{") >= 2 && all("rdistccd_results_entries") == 0 })
+			s.wait("both hosts to be connected", func() bool {
+				return s.metric(s.Manager, "rdistcc_cm_connections{") >= 2 && all("rdistccd_results_entries") == 0
+			})
 
 			const n = 6
 			compile := func(want string, i int) {
