@@ -92,10 +92,10 @@ func TestCopiesOfResults(t *testing.T) {
 	big := copyOf(t, key(7), 3<<20)
 	c.offers(9, key(7), big)
 	c.offers(10, key(7), big)
-	<-c.qp.Done()
+	c.wait("the end of the connection", func() bool { return c.ended })
 	// A window that the host cannot read.
 	other.send(&job.Keep{Seq: 1, Key: key(8), Window: job.Window{STag: 4711, Len: 100}})
-	<-other.qp.Done()
+	other.wait("the end of the connection", func() bool { return other.ended })
 	until(t, "the memory to be free", func() bool {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()

@@ -218,6 +218,35 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
+// TestStaleRecords: a head that is older than what was evicted since brings nothing back that was written over, and a
+// record of an earlier round does not count in place of a newer one.
+func TestStaleRecords(t *testing.T) {
+	f := newFiled(t, 64<<10)
+	for n := range uint64(60) {
+		f.add(n+1, 3000)
+	}
+	h := f.h
+	h.First = 0
+	mem := bytes.Clone(f.mem)
+	h.Append(mem[:0])
+	if g, found := f.reopen(mem, false, true); g.Stats().Entries < f.countLocked() || g.h.First < f.h.First-2 || len(found) != f.countLocked() {
+		t.Errorf("%+v, %d found, was %+v", g.Stats(), len(found), f.Stats())
+	}
+
+	f = newFiled(t, 64<<10)
+	var old []byte
+	for n := range f.h.Records + 5 {
+		if f.add(n+1, 10); n == 3 {
+			old = f.read(f.placeAt(n), recordLen)
+		}
+	}
+	mem = bytes.Clone(f.mem)
+	copy(mem[f.placeAt(3):], old)
+	if g, _ := f.reopen(mem, false, false); g.Stats().Entries >= f.countLocked() || g.h.Last > f.h.Records+3 {
+		t.Errorf("%+v of %+v", g.Stats(), f.Stats())
+	}
+}
+
 // TestFlippedBits: a bit is flipped anywhere. Then there is no Shelf, or one whose entries are what was put, but for the
 // entry with the bit in it: that is for the reader to see, or for Verify.
 func TestFlippedBits(t *testing.T) {

@@ -138,12 +138,12 @@ func ownerOf(name string) (owner, bool) {
 func (s *Shelves) openFile(tenant string) (*Tenant, error) {
 	name, data := s.dir.file(tenant), dataOf(s.o.Disk)
 	lost := func(err error) { s.dir.fail(s.o.Log, err) }
-	x, sh, err := goOn(name, tenant, data, lost)
+	x, sh, err := goOn(name, tenant, data, s.o.Left, lost)
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
 			s.o.Log.Info("a file with results is of no use, and made anew", "file", name, "err", err)
 		}
-		if x, sh, err = anew(name, tenant, data, lost); err != nil {
+		if x, sh, err = anew(name, tenant, data, s.o.Left, lost); err != nil {
 			return nil, err
 		}
 	}
@@ -158,12 +158,12 @@ func (s *Shelves) openFile(tenant string) (*Tenant, error) {
 }
 
 // goOn opens a file that a daemon has left.
-func goOn(name, tenant string, data uint64, lost func(error)) (*File, *shelf.Shelf, error) {
+func goOn(name, tenant string, data, left uint64, lost func(error)) (*File, *shelf.Shelf, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	x := newFile(f, data, lost)
+	x := newFile(f, data, left, lost)
 	sh, err := x.resume(tenant, data)
 	if err != nil {
 		f.Close()
@@ -208,13 +208,13 @@ func (x *File) resume(tenant string, data uint64) (*shelf.Shelf, error) {
 }
 
 // anew makes a file.
-func anew(name, tenant string, data uint64, lost func(error)) (*File, *shelf.Shelf, error) {
+func anew(name, tenant string, data, left uint64, lost func(error)) (*File, *shelf.Shelf, error) {
 	_ = os.Remove(name) // otherwise the next line says why it cannot be
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
-	x := newFile(f, data, lost)
+	x := newFile(f, data, left, lost)
 	limit := min(step, data)
 	x.own = owner{boot: bootID(), name: tenant, limit: limit}
 	err = f.Truncate(x.size)

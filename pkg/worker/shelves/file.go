@@ -21,7 +21,8 @@ const (
 	// step is by how much a file grows, in bytes. It has blocks for all that is to be written, so that a full disk is
 	// an error when it grows.
 	step = 64 << 20
-	// freeShare is the part of the file system that is left free: one of so many bytes.
+	// freeShare is the part of the file system that is left free if Options.Left does not say otherwise: one of so
+	// many bytes.
 	freeShare = 10
 	// maxQueued is how many bytes of entries wait to be written. What exceeds it is not kept.
 	maxQueued  = 16 << 20
@@ -34,6 +35,7 @@ type File struct {
 	f     *os.File
 	size  int64
 	empty shelf.Head    // what is shown while nothing may be read
+	left  uint64        // Options.Left
 	lose  func(error)   // called at the first error; must not call x or take locks
 	shelf *shelf.Shelf  // set before writer starts
 	head  sync.Mutex    // held while the shelf's head is read or changes
@@ -61,9 +63,9 @@ type queued struct {
 	entry []byte
 }
 
-func newFile(f *os.File, data uint64, lose func(error)) *File {
+func newFile(f *os.File, data, left uint64, lose func(error)) *File {
 	n := shelf.Size(data)
-	x := &File{f: f, size: int64(n), lose: lose, queue: make(chan queued, maxEntries)}
+	x := &File{f: f, size: int64(n), left: left, lose: lose, queue: make(chan queued, maxEntries)}
 	x.empty = shelf.NewHead(data)
 	return x
 }
@@ -216,8 +218,12 @@ func (x *File) allocate(limit uint64) error {
 	if err := unix.Fstatfs(int(x.f.Fd()), &fs); err != nil {
 		return err
 	}
-	if more := (limit - x.limit) / uint64(fs.Bsize); fs.Bavail < more || fs.Bavail-more < fs.Blocks/freeShare {
-		return fmt.Errorf("%s: the disk would have less than a tenth free", x.f.Name())
+	left := x.left / uint64(fs.Bsize)
+	if left == 0 {
+		left = fs.Blocks / freeShare
+	}
+	if more := (limit - x.limit) / uint64(fs.Bsize); fs.Bavail < more || fs.Bavail-more < left {
+		return fmt.Errorf("%s: the disk would have less than %d MiB free", x.f.Name(), left*uint64(fs.Bsize)>>20)
 	}
 	for {
 		err := unix.Fallocate(int(x.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(x.empty.At+limit))

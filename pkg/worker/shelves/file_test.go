@@ -199,6 +199,17 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestRenamed: a file that gets another tenant's name while the daemon runs is not that tenant's either.
+func TestRenamed(t *testing.T) {
+	d := openDisk(t, nil)
+	a := d.join("a", true)
+	d.put(a, 0, 3, 100)
+	d.must(os.Rename(a.file.f.Name(), d.dir.file("b")))
+	if got := (&reader{t: t, x: d.join("b", true)}).has(9); got != "" {
+		t.Errorf("a tenant sees %s of another one", got)
+	}
+}
+
 // TestFilesOfNoUse: a file of another version, size or owner, or with a broken head, is made anew, and one line says so.
 func TestFilesOfNoUse(t *testing.T) {
 	for what, break_ := range map[string]func(d *onDisk, name string){
@@ -485,6 +496,36 @@ func TestSlowDisk(t *testing.T) {
 	}
 	d.until(func() bool { return x.file.waiting.Load() == 0 })
 	if st := d.Stats(); st.Kept == 0 || st.Kept+st.Dropped != 40 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestFullDisk: without room, a file is not made, and one that is there does not grow: it goes on with what it has.
+func TestFullDisk(t *testing.T) {
+	const all = 1 << 60
+	d := openDisk(t, func(o *Options) { o.Left = all })
+	d.join("a", false)
+	d.join("b", false)
+	if log := d.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "free") {
+		t.Error(log)
+	}
+	if files, _ := filepath.Glob(filepath.Join(d.o.Dir, "*"+suffix)); len(files) > 0 {
+		t.Errorf("%v are left", files)
+	}
+	d.o.Left = 1 << 20
+	d.again()
+	x := d.join("a", true)
+	x.file.left = all
+	d.put(x, 0, 100, 1<<20)
+	if st := x.stats(); st.Bytes > step || st.Bytes < step*3/4 || d.log.Len() > 0 {
+		t.Errorf("%+v\n%s", st, d.log)
+	}
+	x.file.left = 0
+	d.mu.Lock()
+	d.divide() // as when a tenant comes or goes
+	d.mu.Unlock()
+	d.put(x, 0, 100, 1<<20)
+	if st := x.stats(); st.Bytes < 90<<20 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -44,6 +44,7 @@ type Options struct {
 	// all are in memory. Otherwise those are that cannot be in files.
 	Dir  string
 	Disk int64
+	Left uint64       // bytes of the file system that files leave free; 0: a tenth of it
 	Log  *slog.Logger // nil: nothing is logged
 }
 
