@@ -232,13 +232,6 @@ func (l *Link) Spoilt(s Shelved) {
 	}
 }
 
-// Kept returns how many results there are on the daemon's shelf, as far as is known without asking it.
-func (l *Link) Kept() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.shelf.index.Len()
-}
-
 // Forget makes Find not return what the daemon has for key now.
 func (l *Link) Forget(key resultcache.Key) {
 	l.mu.Lock()

@@ -335,8 +335,8 @@ func TestFileThatFails(t *testing.T) {
 		for n := range uint64(30) {
 			g.Put(key(n), entry(t, n, 5000))
 		}
-		if g.Put(key(99), entry(t, 99, 100)) || !errors.Is(g.Err(), errBad) {
-			t.Errorf("%s: %v", what, g.Err())
+		if g.Put(key(99), entry(t, 99, 100)) || !errors.Is(g.err, errBad) {
+			t.Errorf("%s: %v", what, g.err)
 		}
 		g.Limit(1000)
 		g.Clear()

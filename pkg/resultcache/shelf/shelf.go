@@ -196,13 +196,6 @@ func (s *Shelf) Wraps(n uint64) bool {
 	return s.at+roundUp(n) > s.limit
 }
 
-// Err returns the error of the memory after which nothing is added any more; nil: there was none.
-func (s *Shelf) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
 // Head returns what s tells of itself.
 func (s *Shelf) Head() Head {
 	s.mu.Lock()
