@@ -87,7 +87,7 @@ var edges = map[string][]string{
 	"pkg/worker/capture":            {"internal/shm"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
 	"pkg/worker/shares":             {},
-	"pkg/worker/shelves":            {"pkg/resultcache/shelf"},
+	"pkg/worker/shelves":            {"internal/wire", "pkg/resultcache", "pkg/resultcache/shelf"},
 	"pkg/worker/users":              {"internal/sandbox"},
 	"pkg/worker/workdir":            {"internal/sandbox/probe"}, // names what it removes
 

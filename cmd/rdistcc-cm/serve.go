@@ -341,6 +341,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 	}
 	return connmgr.Options{
 		Name:          name,
+		Copies:        c.Cache.Replicas,
 		BaseDir:       c.Cache.BaseDir,
 		Wait:          c.Waiting(),
 		Slots:         c.Buffers.Slots,

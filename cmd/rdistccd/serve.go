@@ -182,6 +182,17 @@ func storeOptions(c *config.Config) store.Options {
 	return o
 }
 
+// resultsDir returns the directory of results that clients can read, or empty if there is none.
+func resultsDir(c *config.Config) string {
+	if c.Store.ResultsDir != "" || c.Store.ResultsDisk == 0 {
+		return c.Store.ResultsDir
+	}
+	if dir := cacheDir(os.Getenv); dir != "" {
+		return filepath.Join(dir, "results")
+	}
+	return ""
+}
+
 // work starts the worker and serves until the signals say otherwise.
 func (d *daemon) work() (err error) {
 	signals := make(chan os.Signal, 4)
@@ -231,7 +242,7 @@ func (d *daemon) work() (err error) {
 		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
 		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
-		Store: storeOptions(c), NoStore: !c.Store.Use, Results: int64(c.Store.Results), Learn: true,
+		Store: storeOptions(c), NoStore: !c.Store.Use, Results: int64(c.Store.Results), ResultsDir: resultsDir(c), ResultsDisk: int64(c.Store.ResultsDisk), Learn: true,
 		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version, Stream: d.stream,
 	})
 	if err == nil {

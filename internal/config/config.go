@@ -152,8 +152,10 @@ type Store struct {
 	Disk   Size   `yaml:"disk"`   // in addition, for all clients; 0 = none
 	Dir    string `yaml:"dir"`    // empty = store in the daemon's cache directory
 	// Results is the memory of results that clients can read, for all of them together; 0 = none are kept.
-	Results Size          `yaml:"results"`
-	Keep    time.Duration `yaml:"keep"` // how long a client's files outlive its last connection; 0 = not at all
+	Results     Size          `yaml:"results"`
+	ResultsDisk Size          `yaml:"results-disk"` // in files instead of that; 0 = in memory only
+	ResultsDir  string        `yaml:"results-dir"`  // empty = results in the daemon's cache directory
+	Keep        time.Duration `yaml:"keep"`         // how long a client's files outlive its last connection; 0 = not at all
 }
 
 // Cache configures the cache of results, which a manager asks before any host.
@@ -162,6 +164,8 @@ type Cache struct {
 	Dir  string `yaml:"dir"`  // empty = results in rdistcc's directory in the user's cache directory
 	Size Size   `yaml:"size"` // of all results in it; 0 = none are kept there
 	Farm bool   `yaml:"farm"` // read results that hosts keep, and have them kept there
+	// Replicas is the number of hosts that keep a result, with the one that has compiled it.
+	Replicas int `yaml:"replicas"`
 	// BaseDir is a directory whose place does not matter: builds of the same files below another one share results.
 	BaseDir string `yaml:"base-dir"`
 	Redis   Redis  `yaml:"redis"`
@@ -229,8 +233,8 @@ func Default() *Config {
 		},
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
-		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB},
-		Cache:   Cache{Use: true, Farm: true, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
+		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB, ResultsDisk: GiB},
+		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

@@ -64,12 +64,15 @@ func (c *Config) Validate() error {
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
 		{"cache.dir", absoluteOrEmpty(c.Cache.Dir)},
 		{"cache.base-dir", absoluteOrEmpty(c.Cache.BaseDir)},
+		{"cache.replicas", between(c.Cache.Replicas, 1, 8)},
 		{"cache.size", sized(c.Cache.Size, 0, 1<<20*GiB)},
 		{"buffers.eager", sized(c.Buffers.Eager, 0, MiB)},
 		{"store.memory", storeMemory(c.Store.Memory)},
 		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},
 		{"store.dir", absoluteOrEmpty(c.Store.Dir)},
 		{"store.results", results(c.Store.Results)},
+		{"store.results-disk", resultsDisk(c.Store.ResultsDisk)},
+		{"store.results-dir", absoluteOrEmpty(c.Store.ResultsDir)},
 		{"store.keep", within(c.Store.Keep, 0, 365*24*time.Hour)},
 		{"auth.psk-file", oneMethod(&c.Auth)},
 		// It is unclear what a relative one would be relative to: a manager is started from anywhere.
@@ -155,6 +158,14 @@ func results(s Size) error {
 		return nil
 	}
 	return sized(s, 4*MiB, 32*GiB)
+}
+
+// resultsDisk checks the same for files, whose entries are counted in units of 64 bytes by 32 bits.
+func resultsDisk(s Size) error {
+	if s == 0 {
+		return nil
+	}
+	return sized(s, 4*MiB, 64*GiB)
 }
 
 // storeMemory checks a size: with less than 16 MiB not even one compile's headers would stay.

@@ -80,6 +80,8 @@ func newMessage(k Kind) Message {
 		return new(Proof)
 	case KindCompilers:
 		return new(Compilers)
+	case KindKeep:
+		return new(Keep)
 	}
 	return nil
 }

@@ -66,6 +66,9 @@ var golden = []struct {
 	{&Demand{Seq: 7, Jobs: 12, Builds: 2}, "0e 07000000 0c00 0200"},
 	{&Ack{Of: KindDemand, Seq: 7, Load: load}, "0c 0e 07000000" + loadHex},
 	{&Compilers{Seq: 7, Names: []string{"gcc 12.2.0", "clang 16"}}, "10 07000000 02 0a" + hex.EncodeToString([]byte("gcc 12.2.0")) + "08" + hex.EncodeToString([]byte("clang 16"))},
+	{&Keep{Seq: 8, Key: [32]byte(append(sixteen[:], sixteen[:]...)), Window: Window{STag: 14, TO: 15, Len: 16}},
+		"11 08000000" + sixteenHex + sixteenHex + "0e000000 0f00000000000000 1000000000000000"},
+	{&Ack{Of: KindKeep, Seq: 8, Load: load}, "0c 11 08000000" + loadHex},
 	{&Proof{MAC: [ProofLen]byte{0: 1, 31: 2}}, "0f 01" + strings.Repeat("00", 30) + "02"},
 }
 
@@ -125,7 +128,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ name, hex, want string }{
 		{"empty", "", "length"},
 		{"kind 0", "00", "kind"},
-		{"kind 17", "11", "kind"},
+		{"kind 18", "12", "kind"},
 		{"eager jobs too long", "02" + sixteenHex + "0800" + strings.Repeat("00", 16) + "01001000" + strings.Repeat("00", 200), "past their limit"},
 		{"carries less than it says", "07" + strings.Repeat("00", 174) + "02000000 01", "carries"},
 		{"name too long", "01 41" + strings.Repeat("61", 65) + "0000", "too long"},
@@ -134,6 +137,9 @@ func TestParseRefuses(t *testing.T) {
 		{"toolchains past total", "03 00000000 0200 0200 00 01" + sixteenHex, "past their total"},
 		{"window that wraps", "04 00000000 01 0000000000000000 01000000 ffffffffffffffff 0100000000000000", "wraps"},
 		{"ack of an ack", "0c 0c 00000000" + loadHex, "acknowledges"},
+		{"nothing to keep", "11 00000000" + sixteenHex + sixteenHex + "0e000000 0f00000000000000 0000000000000000", "keep"},
+		{"no window to keep from", "11 00000000" + sixteenHex + sixteenHex + "00000000 0f00000000000000 0100000000000000", "keep"},
+		{"too much to keep", "11 00000000" + sixteenHex + sixteenHex + "0e000000 0f00000000000000 0100400000000000", "keep"},
 		{"bool of 2", "0c 0b 00000000 0000 0000 0000 0000 02 00000000 0000000000000000", "neither"},
 	} {
 		_, err := Parse(unhex(t, c.hex))
@@ -145,7 +151,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0900"+sixteenHex)
+	want := unhex(t, "52444343 0a00"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -165,21 +171,21 @@ func TestGreeting(t *testing.T) {
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x09\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x0a\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x0a\x00anything")); err != nil || got.Version != 10 {
-		t.Errorf("greeting of version 10 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x0b\x00anything")); err != nil || got.Version != 11 {
+		t.Errorf("greeting of version 11 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x09\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x0a\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

@@ -15,7 +15,7 @@
 // is always offered in a window, by the Job or the Result.
 //
 // All other messages are rare. Proof and Hello/Welcome come once per connection. Unsolicited messages
-// (Toolchains, Compilers, Grant, Recall, Drain, Heartbeat, Cancel, Demand) wait for the
+// (Toolchains, Compilers, Grant, Recall, Drain, Heartbeat, Cancel, Demand, Keep) wait for the
 // Ack of the previous one of their kind. That bounds the receives that a side must have
 // posted: one for each answer due, and Spare more.
 package job
@@ -30,7 +30,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 9
+	Version    = 10
 	MaxMessage = 1024    // bytes; every posted receive is this long, and a daemon's by Welcome.Eager longer
 	Spare      = 16      // receives posted beyond the answers due
 	MaxOutputs = 16      // files that a job may bring back
@@ -48,6 +48,7 @@ const (
 	AnswerLen  = 69      // bytes of a daemon's
 	ProofLen   = 32      // bytes of a Proof
 	MaxEager   = 1 << 20 // bytes of a source that Welcome.Eager may allow at most
+	MaxKeep    = 4 << 20 // bytes of a result in the window of a Keep
 )
 
 // WindowTime is the least time for which what Result offers is kept, counted from the Result or from
@@ -76,6 +77,7 @@ const (
 	KindDemand                     // M, acked
 	KindProof                      // M, the first message if there is a pre-shared key
 	KindCompilers                  // D, acked
+	KindKeep                       // M, acked once the window is not read any more
 
 	// NumKinds is one more than the largest kind: the length of a table indexed by Kind.
 	NumKinds = iota + 1
@@ -335,6 +337,14 @@ type Demand struct {
 	Seq    uint32
 	Jobs   uint16 // places it has use for: its jobs there, and those that wait
 	Builds uint16 // number of builds they belong to
+}
+
+// Keep asks a host to keep a copy of a result that another host has compiled. The host may read Window until it
+// acknowledges the message. It keeps what it finds there, or does not.
+type Keep struct {
+	Seq    uint32
+	Key    [32]byte // as in Job
+	Window Window   // the result as hosts keep it, at most MaxKeep bytes
 }
 
 // Ack answers an unsolicited message.

@@ -20,6 +20,7 @@ func (*Release) Kind() Kind    { return KindRelease }
 func (*Demand) Kind() Kind     { return KindDemand }
 func (*Proof) Kind() Kind      { return KindProof }
 func (*Compilers) Kind() Kind  { return KindCompilers }
+func (*Keep) Kind() Kind       { return KindKeep }
 
 // Fields follow the kind byte in the order of the types' declarations;
 // docs/protocol.md has the tables.
@@ -304,6 +305,19 @@ func (m *Demand) parse(r *reader) {
 	m.Builds = r.Uint16()
 }
 
+func (m *Keep) appendTo(b []byte) []byte {
+	b = wire.AppendUint32(b, m.Seq)
+	return m.Window.appendTo(append(b, m.Key[:]...))
+}
+
+func (m *Keep) parse(r *reader) {
+	m.Seq = r.Uint32()
+	copy(m.Key[:], r.Take(len(m.Key)))
+	if m.Window.parse(r); m.Window.STag == 0 || m.Window.Len == 0 || m.Window.Len > MaxKeep {
+		r.Fail("nothing to keep, or too much")
+	}
+}
+
 func (m *Proof) appendTo(b []byte) []byte { return append(b, m.MAC[:]...) }
 
 func (m *Proof) parse(r *reader) { copy(m.MAC[:], r.Take(ProofLen)) }
@@ -316,7 +330,7 @@ func (m *Ack) appendTo(b []byte) []byte {
 func (m *Ack) parse(r *reader) {
 	m.Of = Kind(r.Uint8())
 	switch m.Of {
-	case KindToolchains, KindCompilers, KindGrant, KindRecall, KindCancel, KindHeartbeat, KindDrain, KindDemand:
+	case KindToolchains, KindCompilers, KindGrant, KindRecall, KindCancel, KindHeartbeat, KindDrain, KindDemand, KindKeep:
 	default:
 		r.Fail("acknowledges what needs none")
 	}

@@ -231,6 +231,7 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 		flight.End(n.exact, nil)
 		return r, no
 	}
+	list := c.list.Sched
 	twice := c.stepsTwice(k)
 	made := madeFrom{k: k, compiler: c.compiler.ID, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
 	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
@@ -242,6 +243,10 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 		if err == nil && twice && e.Key == made.names.exact {
 			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
 		}
+		var exact []byte
+		if err == nil && c.m.copies != nil {
+			exact = made.exact(e, entry)
+		}
 		made.sink.Drop()
 		flight.End(e.Key, entry)
 		if err != nil {
@@ -250,6 +255,9 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 		}
 		c.m.results.Keep(e.Key, entry)
 		c.m.keepListed(read)
+		if exact != nil {
+			c.m.copies.Make(list, n.exact, exact, e.Host)
+		}
 	})
 	return r, nil
 }
@@ -296,4 +304,19 @@ func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result) ([]byte, error) {
 	}
 	slices.SortFunc(e.Files, func(x, y resultcache.File) int { return int(x.Index) - int(y.Index) })
 	return e.Append(nil)
+}
+
+// exact returns e, which encode has returned as entry, under the name by which hosts keep it; nil if that does not
+// work.
+func (x *madeFrom) exact(e *resultcache.Entry, entry []byte) []byte {
+	if e.Key == x.names.exact {
+		return entry
+	}
+	same := *e
+	same.Key, same.Base = x.names.exact, ""
+	entry, err := same.Append(nil)
+	if err != nil {
+		return nil
+	}
+	return entry
 }

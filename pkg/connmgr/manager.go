@@ -54,6 +54,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/underway"
 )
@@ -70,6 +71,7 @@ type Manager struct {
 	known   *known.Table
 	base    attempt.Base
 	results *results.Cache  // nil: there is none
+	copies  *shelved.Copies // nil: a result is kept by its host alone
 	ctx     context.Context // ends all that is under way
 	cancel  context.CancelCauseFunc
 

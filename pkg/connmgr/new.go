@@ -18,6 +18,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/underway"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -62,6 +63,9 @@ func New(o Options) (*Manager, error) {
 	m.compilers = compilers.New(m.ctx, o.Object)
 	m.base.Carriers = carriers
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
+	if o.shelves() {
+		m.copies = shelved.NewCopies(m.farm, o.Copies, m.metrics.Copied)
+	}
 	m.base = attempt.Base{Farm: m.farm, Memory: m.memory, Metrics: m.metrics, Log: o.Log,
 		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn, Carriers: carriers}
 	m.metrics.Register(o.Registry) // last: the registry may collect at once

@@ -71,6 +71,7 @@ type Options struct {
 	// Results are the tiers of the cache of results, in the order in which they are asked (no cache). The manager
 	// owns their stores.
 	Results []results.Tier
+	Copies  int    // hosts that keep a result, with the one that has compiled it (1)
 	BaseDir string // directory that results are shared across, for wrappers that name none (none)
 
 	// AnyUser makes the manager serve every user that can open the socket, not only its own and root.

@@ -23,6 +23,7 @@ type mr struct {
 	life   uint32 // of bound: a QP that was reset carries another stream
 	of     owner  // nil: a region of RegMR
 	guard  sync.Locker
+	source Source // in place of buf, which is nil then
 
 	remote gate // passed by every placement for a peer
 	local  gate // passed by our own gather and scatter
@@ -41,7 +42,15 @@ type owner interface {
 
 func (m *mr) STag() STag   { return m.stag }
 func (m *mr) Base() uint64 { return m.base }
-func (m *mr) Len() int     { return len(m.buf) }
+func (m *mr) Len() int     { return int(m.size()) }
+
+// size returns how many bytes m has.
+func (m *mr) size() uint64 {
+	if m.source != nil {
+		return uint64(m.source.Size())
+	}
+	return uint64(len(m.buf))
+}
 
 func (m *mr) isWindow() bool { return m.of != nil && m.of.isWindow() }
 
@@ -130,14 +139,17 @@ func (m *mr) await(idle <-chan struct{}) {
 const remoteRights = RemoteWrite | RemoteRead | RemoteAtomic
 
 // span returns the n bytes of m from to on. The sum must not wrap (RFC 5041 §7.1): compare
-// distances, not ends.
+// distances, not ends. The bytes of a Source are nil.
 func (m *mr) span(to, n uint64) ([]byte, rdmap.Fault) {
 	if to+n < to && to+n != 0 {
 		return nil, rdmap.FaultWrap
 	}
-	off := to - m.base
-	if to < m.base || off > uint64(len(m.buf)) || n > uint64(len(m.buf))-off {
+	off, size := to-m.base, m.size()
+	if to < m.base || off > size || n > size-off {
 		return nil, rdmap.FaultBounds
+	}
+	if m.source != nil {
+		return nil, rdmap.FaultNone
 	}
 	return m.buf[off : off+n], rdmap.FaultNone
 }
@@ -165,7 +177,7 @@ func (m *mr) remoteSpan(q *qp, need Access, to, n uint64) ([]byte, rdmap.Fault) 
 		f = rdmap.FaultStream
 	case m.access&need == 0:
 		f = rdmap.FaultAccess
-	case m.guard != nil && n > GuardedMax:
+	case (m.guard != nil || m.source != nil) && n > GuardedMax:
 		f = rdmap.FaultBounds
 	default:
 		p, f = m.span(to, n)

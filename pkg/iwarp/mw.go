@@ -112,7 +112,7 @@ func (m *mr) carries(w *mr, n uint64) bool {
 		return false
 	}
 	_, f := m.span(w.base, n)
-	return f == 0
+	return f == 0 && m.source == nil
 }
 
 // bind executes an OpBindMW, which closes what the window had open before. It returns false if

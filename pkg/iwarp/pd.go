@@ -37,6 +37,9 @@ func (p *pd) RegMR(buf []byte, a Access, o *MROptions) (MR, error) {
 			m.bound, m.life = q, q.life.Load()
 		}
 	}
+	if o != nil && o.Source != nil {
+		return p.regSource(m, o.Source)
+	}
 	if err := p.checkRegion(buf, a, m.base); err != nil {
 		return nil, err
 	}
@@ -45,6 +48,26 @@ func (p *pd) RegMR(buf []byte, a Access, o *MROptions) (MR, error) {
 	}
 	if p.dev.mrs.add(m) == 0 {
 		p.discharge(int64(len(buf)))
+		return nil, ErrClosed
+	}
+	return m, nil
+}
+
+// regSource makes m a region of s. It takes no memory, so its bytes do not count.
+func (p *pd) regSource(m *mr, s Source) (MR, error) {
+	m.source = s
+	switch n := m.size(); {
+	case len(m.buf) > 0 || m.access != RemoteRead:
+		return nil, fmt.Errorf("%w: a region of a Source has no memory, and no right but RemoteRead", ErrInvalid)
+	case n == 0 || int64(n) > p.dev.cfg.MaxMRSize || m.base+n-1 < m.base:
+		return nil, fmt.Errorf("%w: a Source of %d bytes at TO %d", ErrInvalid, n, m.base)
+	}
+	m.local.shut() // there is nothing to gather from
+	if err := p.charge(0); err != nil {
+		return nil, err
+	}
+	if p.dev.mrs.add(m) == 0 {
+		p.discharge(0)
 		return nil, ErrClosed
 	}
 	return m, nil

@@ -102,7 +102,11 @@ func (q *qp) shortLocked() bool {
 		}
 	}
 	for i := q.tx.answer; i != q.irqTail && n <= directMessage; i++ {
-		n += 64 + uint64(q.irq[i%uint64(len(q.irq))].size)
+		e := &q.irq[i%uint64(len(q.irq))]
+		if e.slow { // the poster must not wait for a disk
+			return false
+		}
+		n += 64 + uint64(e.size)
 		most = directMessage
 	}
 	return n <= most

@@ -26,6 +26,7 @@ type outRead struct {
 type inRead struct {
 	op   rdmap.Opcode // of the response
 	size uint32       // bytes of payload of the response
+	slow bool         // it is read from a Source, which may block
 	req  rdmap.ReadRequest
 	seg  [rdmap.ReadRequestSegment]byte // of a Read, as it came, for a Terminate
 	old  rdmap.AtomicResponse
@@ -100,16 +101,21 @@ func (q *qp) startResponse() bool {
 	}
 	t.payload = t.payload[:0]
 	if e.size > 0 {
-		b, guard, f := q.enterSource(&e.req, 0)
+		b, m, f := q.enterSource(&e.req, 0)
 		if f != rdmap.FaultNone {
 			q.sourceFault(e, f, 0)
 			return false
 		}
-		if guard != nil {
-			if b = q.copyGuarded(b, guard); b == nil {
+		if m.guard != nil || m.source != nil {
+			room := q.guardedRoom(int(e.size))
+			if room == nil {
 				return false // the batch goes first
 			}
-			t.copied = true
+			if !m.copyOut(room, b, e.req.SrcTO) {
+				q.sourceFault(e, rdmap.FaultSTag, 0)
+				return false
+			}
+			b, t.copied = room, true
 		}
 		t.payload = append(t.payload, b)
 	}
@@ -137,35 +143,46 @@ func (q *qp) source() bool {
 }
 
 // enterSource returns the memory of r from byte sent on, until the batch is written.
-func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, sync.Locker, rdmap.Fault) {
+func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, *mr, rdmap.Fault) {
 	m := q.dev.mrs.lookup(r.SrcSTag)
 	b, f := m.remoteSpan(q, RemoteRead, r.SrcTO+sent, uint64(r.Size)-sent)
 	if f != rdmap.FaultNone {
 		return nil, nil, f
 	}
 	q.tx.sources = append(q.tx.sources, m)
-	return b, m.guard, f
+	return b, m, f
 }
 
-// copyGuarded copies b under its guard for the responses of this batch: whatever its owner does
-// then, CRC and TCP see the same bytes. It returns nil when there is no room before the batch
-// has been written.
-func (q *qp) copyGuarded(b []byte, guard sync.Locker) []byte {
+// guardedRoom returns room for a copy of n bytes of guarded memory, or of a Source, for the responses of this
+// batch: whatever their owner does then, CRC and TCP see the same bytes. It returns nil when there is no room
+// before the batch has been written.
+func (q *qp) guardedRoom(n int) []byte {
 	t := &q.tx
 	from := len(t.guarded)
 	switch {
-	case from+len(b) <= cap(t.guarded):
+	case from+n <= cap(t.guarded):
 	case from > 0:
 		return nil
-	case len(b) <= guardedShort:
+	case n <= guardedShort:
 		t.guarded = make([]byte, 0, guardedShort)
 	default:
 		t.guarded = guardedLong.Get().(*[GuardedMax]byte)[:0]
 	}
-	guard.Lock()
-	t.guarded = append(t.guarded, b...)
-	guard.Unlock()
+	t.guarded = t.guarded[:from+n]
 	return t.guarded[from:]
+}
+
+// copyOut fills room with b, which is memory of m at to, or with what is there in m's Source. It returns false
+// if that has an error.
+func (m *mr) copyOut(room, b []byte, to uint64) bool {
+	if m.source != nil {
+		n, err := m.source.ReadAt(room, int64(to-m.base))
+		return n == len(room) || err == nil
+	}
+	m.guard.Lock()
+	defer m.guard.Unlock()
+	copy(room, b)
+	return true
 }
 
 // Copies of guarded memory. A QP keeps room for short ones, as of a page that a peer reads again and
@@ -311,18 +328,19 @@ func (x *rxState) RequestRoom() bool {
 
 // ReadRequest implements rdmap.Consumer.
 func (x *rxState) ReadRequest(r rdmap.ReadRequest, seg []byte) rdmap.Fault {
-	q := x.q
+	q, slow := x.q, false
 	if r.Size > 0 { // "the source is not checked" for a Read of nothing (after RFC 5040 §5.2.1)
 		m := q.dev.mrs.lookup(r.SrcSTag)
 		if _, f := m.remoteSpan(q, RemoteRead, r.SrcTO, uint64(r.Size)); f != rdmap.FaultNone {
 			return f
 		}
+		slow = m.source != nil
 		m.remote.leave()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e := q.newHeldLocked()
-	e.op, e.req, e.size = rdmap.OpReadResponse, r, r.Size
+	e.op, e.req, e.size, e.slow = rdmap.OpReadResponse, r, r.Size, slow
 	copy(e.seg[:], seg)
 	x.work = true
 	return rdmap.FaultNone
@@ -334,7 +352,9 @@ func (q *qp) newHeldLocked() *inRead {
 		q.irq = make([]inRead, max(q.ird, 1)) // an RTR arrives whatever IRD is
 	}
 	q.irqTail++
-	return &q.irq[(q.irqTail-1)%uint64(len(q.irq))]
+	e := &q.irq[(q.irqTail-1)%uint64(len(q.irq))]
+	e.slow = false
+	return e
 }
 
 // NextResponse implements rdmap.Consumer.

@@ -107,6 +107,7 @@ func (d *soft) Attr() DeviceAttr {
 		ReadRight:     true,
 		EndReason:     true,
 		Guard:         true,
+		Source:        true,
 		ReadStats:     true,
 	}
 }

@@ -70,6 +70,7 @@ type DeviceAttr struct {
 	ReadRight bool // a peer's Read needs RemoteRead; elsewhere any STag of the PD will do
 	EndReason bool // QP.Err distinguishes Terminates and resets from a graceful end
 	Guard     bool // MROptions.Guard is honoured; elsewhere memory must not change while a peer may read it
+	Source    bool // MROptions.Source is honoured; elsewhere it is an ErrUnsupported
 	PinsMR    bool // RegMR pins pages: it takes longer the larger the region is
 	ReadStats bool // QPStats counts the peer's Reads as they arrive; elsewhere they go unseen
 }
@@ -114,9 +115,22 @@ type MROptions struct {
 	// GuardedMax bytes; a longer one is outside its bounds. A device that reads memory by itself
 	// ignores the Guard: what it reads may be torn.
 	Guard sync.Locker
+	// Source, when set, is what the region consists of in place of memory, say a file: buf must be empty, and
+	// RemoteRead is the only right. As with a Guard, one Read has at most GuardedMax bytes. Source.ReadAt is
+	// called by a goroutine of the QP, so whatever that QP has to send waits for it. It may be called by several
+	// QPs at a time, and after Dereg it is not called any more.
+	Source Source
 }
 
-// GuardedMax is the length of the longest Read of a region with a Guard, in bytes. It bounds what a
+// Source is what a region without memory consists of.
+type Source interface {
+	// ReadAt is that of io.ReaderAt. An error ends the stream of the peer that reads.
+	ReadAt(p []byte, off int64) (n int, err error)
+	// Size returns the number of bytes. It does not change.
+	Size() int64
+}
+
+// GuardedMax is the length of the longest Read of a region with a Guard or a Source, in bytes. It bounds what a
 // peer can make the software stack copy at a time, and how long that holds the Guard.
 const GuardedMax = 64 << 10
 

@@ -76,6 +76,7 @@ type conn struct {
 	jobs      uint64 // received so far
 	unasked   job.Unasked
 	wantDrain bool // a Drain is to be sent
+	copying   bool // it has not been told yet what became of its last Keep
 	listing   listing
 }
 

@@ -24,6 +24,7 @@ type Metrics struct {
 	panics   prometheus.Counter
 	canaries *prometheus.CounterVec
 	denials  *prometheus.CounterVec
+	copies   *prometheus.CounterVec
 }
 
 // NewMetrics returns new metrics. Register adds them to a registry, together with a server's gauges.
@@ -74,6 +75,9 @@ func NewMetrics() *Metrics {
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_sandbox_denials_total", Help: "Compiles ended, or output cut, because of a limit or a forbidden call, by cause.",
 		}, []string{"cause"}),
+		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_copies_total", Help: "Results of other hosts that managers have asked this host to keep, by what became of that.",
+		}, []string{"result"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug in the daemon; its log has the stack.",
 		}),
@@ -156,6 +160,13 @@ func (m *Metrics) refused(c job.Cause) {
 func (m *Metrics) denial(cause string) {
 	if m != nil {
 		m.denials.WithLabelValues(cause).Inc()
+	}
+}
+
+// copied counts a Keep.
+func (m *Metrics) copied(c copyResult) {
+	if m != nil {
+		m.copies.WithLabelValues(string(c)).Inc()
 	}
 }
 

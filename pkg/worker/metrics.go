@@ -18,7 +18,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials, m.copies,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs waiting for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_toolchains", "Compilers offered to managers.", func(st Status) float64 { return float64(st.Toolchains) }),
@@ -43,12 +43,15 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		gauge("rdistccd_streams", "Open streams, by which peers read metrics, profiles or the log.", func(st Status) float64 { return float64(st.Streams) }),
 		gauge("rdistccd_fetched_ahead", "Jobs whose sources are fetched, or being fetched, before they have a place.", func(st Status) float64 { return float64(st.Ahead) }),
 		gauge("rdistccd_large_bytes", "Memory of sources and results too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
-		gauge("rdistccd_results_bytes", "Memory of results that managers can read.", func(st Status) float64 { return float64(st.Results.Bytes) }),
+		gauge("rdistccd_results_bytes", "Results that managers can read, in memory and in files.", func(st Status) float64 { return float64(st.Results.Bytes) }),
+		gauge("rdistccd_results_disk_bytes", "Results that managers can read, in files.", func(st Status) float64 { return float64(st.Results.Disk) }),
 		gauge("rdistccd_results_entries", "Results that managers can read.", func(st Status) float64 { return float64(st.Results.Entries) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_results_kept_total", Help: "Results kept for managers to read."},
 			func() float64 { return float64(s.shelves.Stats().Kept) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_results_evictions_total", Help: "Results dropped to make room, or because memory was short."},
 			func() float64 { return float64(s.shelves.Stats().Evicted) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_results_dropped_total", Help: "Results not kept because the disk was too slow."},
+			func() float64 { return float64(s.shelves.Stats().Dropped) }),
 		gauge("rdistccd_credits", "Credits that managers hold unspent.", func(st Status) float64 {
 			n := 0
 			for _, c := range st.Clients {
@@ -93,6 +96,9 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		m.endings.WithLabelValues(string(e))
 	}
 	m.cancelled(0, 0, 0)
+	for _, result := range copyResults {
+		m.copies.WithLabelValues(string(result))
+	}
 	for _, what := range []string{"source", "result"} {
 		m.windows.WithLabelValues(what)
 	}

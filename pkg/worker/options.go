@@ -69,7 +69,11 @@ type Options struct {
 	// Results bounds the memory of results that clients can read, in bytes for all tenants together; less than
 	// 4 MiB: none are kept.
 	Results int64
-	Learn   bool // read this machine's own headers in advance, while the server is idle
+	// ResultsDir is a directory in which they are kept instead, as far as that is possible, in ResultsDisk bytes. It
+	// must be this server's own. Empty, or less than 4 MiB: all are in memory.
+	ResultsDir  string
+	ResultsDisk int64
+	Learn       bool // read this machine's own headers in advance, while the server is idle
 
 	// Sandbox says how compiles are confined.
 	Sandbox SandboxMode

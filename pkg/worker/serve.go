@@ -159,6 +159,8 @@ func (c *conn) message(w *iwarp.WC) error {
 	case *job.Demand:
 		c.demanded(m)
 		return c.ack(job.KindDemand, m.Seq)
+	case *job.Keep:
+		return c.keepCopy(m)
 	case *job.Ack:
 		return c.acked(m)
 	}

@@ -66,6 +66,7 @@ type Server struct {
 	awaiting  bool         // a timer will wake the runners at the end of a pause
 	rest      time.Time    // until then the host takes no work in any case
 	drain     drain
+	copying   int64 // bytes of memory for results that are being copied from clients
 	closing   bool
 	page      page
 }

@@ -27,7 +27,13 @@ func (c *conn) newShelf() (*shelf, error) {
 	if t == nil {
 		return nil, err
 	}
-	mr, err := c.pd.RegMR(t.Mem(), iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp, Guard: t.Guard()})
+	o := &iwarp.MROptions{QP: c.qp}
+	if f := t.Source(); f != nil {
+		o.Source = f
+	} else {
+		o.Guard = t.Guard()
+	}
+	mr, err := c.pd.RegMR(t.Mem(), iwarp.RemoteRead, o)
 	if err != nil {
 		c.s.shelves.Leave(t)
 		return nil, fmt.Errorf("register a shelf: %w", err)
@@ -40,7 +46,7 @@ func (x *shelf) window() job.Window {
 	if x == nil {
 		return job.Window{}
 	}
-	return job.Window{STag: uint32(x.mr.STag()), TO: x.mr.Base(), Len: uint64(len(x.Mem()))}
+	return job.Window{STag: uint32(x.mr.STag()), TO: x.mr.Base(), Len: x.Len()}
 }
 
 // leaveShelf ends the client's access, after the QP has ended.
@@ -58,7 +64,7 @@ func (c *conn) leaveShelf() error {
 
 // shelve puts a task's result on the tenant's shelf, if the client has named it. n bytes at the start of the
 // task's memory have its content, unless it is offered. It takes a few microseconds more than the SHA-256 of
-// that content.
+// that content, and the time to copy it if the shelf is in a file.
 func (t *task) shelve(r *job.Result, n int) {
 	c, m := t.c, t.m
 	if c.shelf == nil || m.Key == [32]byte{} || t.files == 0 || r.Status != job.StatusRan || r.Exit != 0 || r.Signal != 0 || t.job.Cut {
@@ -87,5 +93,9 @@ func (t *task) shelve(r *job.Result, n int) {
 
 // openShelves makes the shelves, if the settings have room for any.
 func (s *Server) openShelves() {
-	s.shelves = shelves.New(shelves.Options{Budget: s.o.Results, Keep: s.o.Store.Keep})
+	o := shelves.Options{Budget: s.o.Results, Keep: s.o.Store.Keep, Log: s.o.Log}
+	if s.o.Device.Attr().Source {
+		o.Dir, o.Disk = s.o.ResultsDir, s.o.ResultsDisk
+	}
+	s.shelves = shelves.New(o)
 }

@@ -3,6 +3,8 @@ package worker
 import (
 	"bytes"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -117,6 +119,55 @@ func TestShelf(t *testing.T) {
 	if again := dial(t, ts.addr, &job.Hello{}); again.look(resultcache.Key{1, 1}) == nil {
 		t.Error("the shelf is gone with its tenant's connections")
 	}
+}
+
+// TestShelfInAFile: a shelf that is in a file is read as any other, by another server too. One that cannot be in a file,
+// because the device answers Reads from memory only, is in memory.
+func TestShelfInAFile(t *testing.T) {
+	dir, err := os.MkdirTemp("/var/tmp", "rdistcc-worker-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	disk := func(o *Options) {
+		o.Results, o.ResultsDir, o.ResultsDisk = 16<<20, filepath.Join(dir, "results"), 64<<20
+	}
+	ts, c := startTrees(t, disk)
+	key := resultcache.Key{1}
+	if r := c.do(ts.tool("gcc"), keyed("int x;\n", key)); r.Exit != 0 || r.Status != job.StatusRan {
+		t.Fatalf("%+v", r.Result)
+	}
+	until(t, "the result", func() bool { return c.look(key) != nil })
+	if st := ts.Status().Results; st.Disk == 0 {
+		t.Skip("needs a disk with room")
+	}
+	c.close()
+	ts.Close()
+	ts, c = startTrees(t, disk)
+	if e := c.look(key); e == nil || len(e.Files) != 1 {
+		t.Errorf("%+v after a restart", e)
+	}
+	c.close()
+	ts.Close()
+	ts, c = startTrees(t, func(o *Options) {
+		disk(o)
+		o.Device = sourceless{o.Device}
+	})
+	if r := c.do(ts.tool("gcc"), keyed("int x;\n", key)); r.Exit != 0 || c.look(key) == nil {
+		t.Errorf("%+v", r.Result)
+	}
+	if st := ts.Status().Results; st.Disk != 0 || st.Entries != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// sourceless is a device without MROptions.Source.
+type sourceless struct{ iwarp.Device }
+
+func (d sourceless) Attr() iwarp.DeviceAttr {
+	a := d.Device.Attr()
+	a.Source = false
+	return a
 }
 
 // messages counts what clients have sent.

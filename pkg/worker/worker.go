@@ -12,7 +12,7 @@
 // The files lie in layers, each of which calls the ones before it:
 //
 //	types        options.go server.go conn.go state.go
-//	telling      tell.go board.go shelf.go credits.go offer.go host.go idle.go count.go
+//	telling      tell.go board.go shelf.go copies.go credits.go offer.go host.go idle.go count.go
 //	deciding     fitness.go confinement.go auth.go endings.go
 //	doing        queue.go canary.go sandbox.go compilers.go admit.go streams.go answer.go tick.go status.go metrics.go
 //	a job's way  accept.go source.go intake.go runner.go

@@ -267,6 +267,16 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 		if !c.d.Mute {
 			c.Send(&job.Ack{Of: job.KindDemand, Seq: m.Seq}, 0)
 		}
+	case *job.Keep:
+		if c.d.OnKeep == nil {
+			c.d.t.Errorf("fake daemon is to keep %+v", m)
+			return
+		}
+		jobs.Go(func() {
+			if b := c.fetch(m.Window); b != nil && c.d.OnKeep(m, b) {
+				c.Send(&job.Ack{Of: job.KindKeep, Seq: m.Seq}, 0)
+			}
+		})
 	case *job.Cancel:
 		if c.d.OnCancel != nil {
 			c.d.OnCancel(c, m)

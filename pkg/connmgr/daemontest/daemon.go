@@ -36,18 +36,19 @@ type Daemon struct {
 	Board      func() []byte // returns the content of its load board; nil = it has none
 	IDs        []unit.ToolchainID
 	Reject     *job.Rejection
-	OnBeat     func()                       // called for each Heartbeat; may be nil
-	BoardGuard sync.Locker                  // guards what Board returns
-	Shelf      []byte                       // memory of the results that it keeps (pkg/resultcache/shelf); nil = none
-	ShelfGuard sync.Locker                  // guards Shelf
-	Mute       bool                         // does not acknowledge heartbeats and demands
-	Version    uint16                       // protocol version in the greeting; 0 = job.Version
-	Key        *psk.Key                     // requires a proof of this key, and gives one
-	Bend       func(private []byte) []byte  // changes the private data of the MPA Reply
-	OnHello    func(c *Conn)                // default: Conn.Welcome
-	OnSource   func(m *job.Job)             // called before a source is fetched; may be nil
-	OnJob      func(c *Conn, j *Job)        // called in its own goroutine; default: finishes with Compiled
-	OnCancel   func(c *Conn, m *job.Cancel) // default: acknowledges, and ends the contexts of the jobs
+	OnBeat     func()                                 // called for each Heartbeat; may be nil
+	BoardGuard sync.Locker                            // guards what Board returns
+	Shelf      []byte                                 // memory of the results that it keeps (pkg/resultcache/shelf); nil = none
+	ShelfGuard sync.Locker                            // guards Shelf
+	Mute       bool                                   // does not acknowledge heartbeats and demands
+	Version    uint16                                 // protocol version in the greeting; 0 = job.Version
+	Key        *psk.Key                               // requires a proof of this key, and gives one
+	Bend       func(private []byte) []byte            // changes the private data of the MPA Reply
+	OnHello    func(c *Conn)                          // default: Conn.Welcome
+	OnSource   func(m *job.Job)                       // called before a source is fetched; may be nil
+	OnJob      func(c *Conn, j *Job)                  // called in its own goroutine; default: finishes with Compiled
+	OnKeep     func(m *job.Keep, b []byte) (ack bool) // called with what the window has; default: a test fails
+	OnCancel   func(c *Conn, m *job.Cancel)           // default: acknowledges, and ends the contexts of the jobs
 
 	Mu      sync.Mutex // guards the rest
 	Conns   []*Conn

@@ -116,6 +116,7 @@ func (l *Link) end() {
 	defer l.mu.Unlock()
 	l.ended = true // a flight started from now on ends at once
 	l.puller.End(why)
+	l.endCopiesLocked()
 	for _, f := range l.flights {
 		f.end(why)
 	}

@@ -151,6 +151,7 @@ type Link struct {
 	view     View
 	board    boardReader
 	shelf    shelfReader
+	copies   copies
 
 	beatSeq, beatAcked uint32
 	beatAt             time.Time     // when the last heartbeat was sent

@@ -190,6 +190,11 @@ func (l *Link) acknowledged(msg *job.Ack) bool {
 		l.beatAcked = msg.Seq
 	case job.KindDemand:
 		l.demand.acked = msg.Seq
+	case job.KindKeep:
+		if err := l.copiedLocked(msg.Seq); err != nil {
+			l.failLocked(err)
+			known = false
+		}
 	case job.KindCancel:
 		l.cancels.Acked(msg.Seq)
 		l.sendCancelLocked()

@@ -8,8 +8,9 @@ import (
 
 // cacheMetrics are the time series about the cache of results.
 type cacheMetrics struct {
-	looks *prometheus.CounterVec
-	saved prometheus.Counter
+	looks  *prometheus.CounterVec
+	saved  prometheus.Counter
+	copies *prometheus.CounterVec
 }
 
 func newCacheMetrics(from *Source) *cacheMetrics {
@@ -20,6 +21,11 @@ func newCacheMetrics(from *Source) *cacheMetrics {
 		saved: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_cache_saved_cpu_seconds_total",
 			Help: "CPU time that the compiles of hits had taken."}),
 	}
+	x.copies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_copies_total",
+		Help: "Copies of results for further hosts (cache.replicas), by whether the host was asked to keep it."}, []string{"result"})
+	for _, result := range []string{copySent, copyDropped} {
+		x.copies.WithLabelValues(result)
+	}
 	for _, tier := range from.Tiers {
 		for _, outcome := range from.CacheOutcomes {
 			x.looks.WithLabelValues(tier, outcome)
@@ -29,7 +35,7 @@ func newCacheMetrics(from *Source) *cacheMetrics {
 }
 
 func (x *cacheMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{x.looks, x.saved}
+	return []prometheus.Collector{x.looks, x.saved, x.copies}
 }
 
 // Cached counts an event of a tier of the cache, one of Source.CacheOutcomes.
@@ -37,3 +43,18 @@ func (x *cacheMetrics) Cached(tier, outcome string) { x.looks.WithLabelValues(ti
 
 // SavedCPU counts what the compile of a hit had taken.
 func (x *cacheMetrics) SavedCPU(d time.Duration) { x.saved.Add(d.Seconds()) }
+
+// Words for what became of a copy of a result for a further host.
+const (
+	copySent    = "sent"
+	copyDropped = "dropped"
+)
+
+// Copied counts a copy of a result for a further host: sent says whether that was asked to keep it.
+func (x *cacheMetrics) Copied(sent bool) {
+	result := copyDropped
+	if sent {
+		result = copySent
+	}
+	x.copies.WithLabelValues(result).Inc()
+}

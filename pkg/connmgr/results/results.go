@@ -107,6 +107,8 @@ type Look struct {
 	Only string
 	// Farm is asked for the tier resultcache.TierFarm; nil: nobody is.
 	Farm Farm
+
+	maker string // the host that an entry of the farm names
 }
 
 // Farm are the hosts that a job may go to, as far as they keep results.
@@ -134,10 +136,13 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 		b, e, err := t.find(ctx, l, (*buf)[:0])
 		*buf = b
 		switch {
-		case err == nil && c.distrusts(&e.Origin):
+		case err == nil && (c.distrusts(&e.Origin) || t.Store == nil && c.distrusts(&resultcache.Origin{Host: l.maker, Made: e.Made})):
 			c.count(t.Name, Miss)
 			c.log.Info("a result is not used: its host was found to compile wrongly since", "tier", t.Name, "key", key, "host", e.Host)
 			c.drop(t, key)
+			if t.Store == nil {
+				l.Farm.Drop(key, e.Host, false)
+			}
 		case err == nil:
 			c.count(t.Name, Hit)
 			c.fine(t)

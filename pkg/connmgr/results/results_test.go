@@ -407,6 +407,12 @@ func TestFarm(t *testing.T) {
 	b.Keep(resultcache.Key{2}, entryOf(t, key, ""))
 	b.Drop(key)
 	b.writing.Wait()
+	// A copy of what a host has compiled that is trusted no more is not used, whoever serves it.
+	b.Distrust("what the host calls itself")
+	farm.dropped = nil
+	if tier := look(nil); tier != "" || !slices.Equal(farm.dropped, []bool{false}) {
+		t.Errorf("from %q, dropped %v", tier, farm.dropped)
+	}
 	if e, tier := b.Find(t.Context(), &Look{Key: key, Room: room, Farm: &farm, Only: "far"}); e != nil {
 		t.Errorf("from %q", tier)
 	}

@@ -51,7 +51,7 @@ func (t *tier) find(ctx context.Context, l *Look, buf []byte) ([]byte, *resultca
 }
 
 // findInFarm does the same with the hosts that the job may go to. The entry is that of the host that has
-// served it, whatever it says.
+// served it, whatever it says. What it says is noted: a copy names the host that has compiled it.
 func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *resultcache.Entry, error) {
 	if l.Farm == nil {
 		return buf, nil, resultcache.ErrMiss
@@ -62,7 +62,7 @@ func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *re
 	}
 	e, err := l.decode(b, true)
 	if err == nil {
-		e.Host = host
+		l.maker, e.Host = e.Host, host
 	} else if !errors.Is(err, errRoom) {
 		l.Farm.Drop(l.Key, host, errors.Is(err, resultcache.ErrDamaged))
 	}

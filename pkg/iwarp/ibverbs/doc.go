@@ -22,7 +22,7 @@
 //   - SolicitedOnly: siw notifies of every completion;
 //   - EndReason: an end by Terminate is reported without its codes, if at all;
 //   - PinsMR: registering memory pins it, so it takes longer the more there is;
-//   - Guard, ReadStats: the device answers Reads by itself, unseen.
+//   - Guard, Source, ReadStats: the device answers Reads by itself, unseen.
 //
 // Shared receive queues, memory windows, fast registration, local invalidation,
 // atomics and Immediate Data are not offered, whatever the device has.

@@ -94,6 +94,8 @@ const remoteRights = iwarp.RemoteWrite | iwarp.RemoteRead | iwarp.RemoteAtomic
 
 func (p *pd) RegMR(buf []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR, error) {
 	switch {
+	case o != nil && o.Source != nil:
+		return nil, fmt.Errorf("%w: a region of a Source", iwarp.ErrUnsupported)
 	case len(buf) == 0:
 		return nil, fmt.Errorf("%w: a region of no bytes", iwarp.ErrInvalid)
 	case a&^(iwarp.LocalWrite|remoteRights) != 0:

@@ -56,6 +56,9 @@ func (p *pd) RegMR(buf []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR, er
 	if o == nil {
 		o = &iwarp.MROptions{}
 	}
+	if o.Source != nil {
+		return nil, fmt.Errorf("%w: a region of a Source", iwarp.ErrUnsupported)
+	}
 	d := p.dev
 	d.n.lock()
 	defer d.n.unlock()

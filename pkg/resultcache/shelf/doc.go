@@ -1,4 +1,4 @@
-// Package shelf lays out memory in which a host keeps results, for others to read without its help.
+// Package shelf lays out memory, or a file, in which a host keeps results, for others to read without its help.
 //
 // A host adds entries (resultcache.Entry), and peers read the same memory by RDMA Read. The host is not
 // asked, and does not know who reads what. So the oldest entries make room for new ones.
@@ -19,6 +19,8 @@
 //	Head    says what is in it
 //	Index   is what a reader knows of it
 //
-// The package does no I/O. Sums of heads and records guard against chance, not against the host. What an
+// A shelf may be in a file in place of memory, which is opened again after a restart (Create, Open, Verify).
+//
+// The package does no I/O of its own. Sums of heads and records guard against chance, not against the host. What an
 // entry is worth, its reader finds out by resultcache.Decode.
 package shelf

@@ -39,8 +39,9 @@ func (x *Index) Learn(h Head) error {
 	return nil
 }
 
-// readMost is the most records that are read at a time.
-const readMost = 48 << 10 / recordLen
+// readMost is the most records that are read at a time, in several Reads that are under way together: many
+// round trips would make a long list take long.
+const readMost = 1 << 20 / recordLen
 
 // Next returns which bytes of the memory to read next for Add; n is 0 if all records are known.
 func (x *Index) Next() (off, n uint64) {

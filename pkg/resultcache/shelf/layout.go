@@ -24,7 +24,7 @@ const (
 // small object.
 const (
 	minRecords = 64
-	maxRecords = 1 << 16
+	maxRecords = 1 << 24
 	perRecord  = 4 << 10
 )
 

@@ -9,15 +9,15 @@ import (
 
 // Shelf is memory with entries, for the host that writes them. Its methods may be called concurrently.
 type Shelf struct {
-	mem  []byte
-	lock sync.Locker // held while bytes of mem change
+	mem memory
 
-	mu      sync.Mutex // one writer at a time; taken before lock; guards the rest
+	mu      sync.Mutex // one writer at a time; taken before the memory's lock; guards the rest
 	h       Head
 	limit   uint64 // bytes of the data that are in use
 	at      uint64 // where the next entry goes in the data, in bytes
 	used    uint64 // bytes of entries that count, in whole units
 	evicted uint64
+	err     error // of the memory: nothing is added any more
 }
 
 // records returns the number of places for records with n bytes of data.
@@ -29,27 +29,48 @@ func Size(n uint64) uint64 { return recordsAt + records(n)*recordLen + n }
 // New makes an empty Shelf with data bytes of data in mem, which has Size(data) bytes, all of them zero. lock
 // is held whenever bytes of mem change, but not for longer than it takes to copy 64 KiB.
 func New(mem []byte, data uint64, lock sync.Locker) (*Shelf, error) {
-	n := records(data)
-	s := &Shelf{mem: mem, lock: lock, limit: data / align * align, h: Head{Records: n, At: recordsAt + n*recordLen, Data: data}}
 	if data > maxData || uint64(len(mem)) != Size(data) {
 		return nil, fmt.Errorf("a shelf with %d bytes of data in %d bytes", data, len(mem))
 	}
-	lock.Lock()
-	defer lock.Unlock()
+	s := newShelf(ram{mem, lock}, data)
 	s.tell()
-	return s, nil
+	return s, s.err
 }
 
-// tell writes the head. The caller holds lock.
+func newShelf(mem memory, data uint64) *Shelf {
+	return &Shelf{mem: mem, limit: data / align * align, h: NewHead(data)}
+}
+
+// NewHead returns the head of an empty Shelf with data bytes of data.
+func NewHead(data uint64) Head {
+	n := records(data)
+	return Head{Records: n, At: recordsAt + n*recordLen, Data: data}
+}
+
+// tell writes the head.
 func (s *Shelf) tell() {
 	var b [HeadLen]byte
-	copy(s.mem, s.h.Append(b[:0]))
+	s.write(0, s.h.Append(b[:0]))
 }
 
-// place returns the place of record n.
-func (s *Shelf) place(n uint64) []byte {
-	return s.mem[recordsAt+n%s.h.Records*recordLen:][:recordLen]
+// write writes bytes of the memory, unless that has failed before.
+func (s *Shelf) write(off uint64, b []byte) {
+	if s.err == nil {
+		s.err = s.mem.write(off, b)
+	}
 }
+
+// place returns what is in the place of record n.
+func (s *Shelf) place(n uint64) []byte {
+	b := make([]byte, recordLen)
+	if s.err == nil {
+		s.err = s.mem.read(s.placeAt(n), b)
+	}
+	return b
+}
+
+// placeAt returns where the place of record n is, in bytes from the start of the memory.
+func (s *Shelf) placeAt(n uint64) uint64 { return recordsAt + n%s.h.Records*recordLen }
 
 // first returns the oldest record that counts, of which there must be one.
 func (s *Shelf) first() record {
@@ -84,24 +105,25 @@ func (s *Shelf) Put(key resultcache.Key, parts ...[]byte) bool {
 		return false
 	}
 	s.makeRoom(roundUp(n))
-	to := s.mem[s.h.At+s.at:]
+	to := s.h.At + s.at
 	for _, p := range parts {
 		for len(p) > 0 {
-			s.lock.Lock()
-			k := copy(to, p[:min(len(p), partMost)])
-			s.lock.Unlock()
-			to, p = to[k:], p[k:]
+			k := min(len(p), partMost)
+			s.write(to, p[:k])
+			to, p = to+uint64(k), p[k:]
 		}
 	}
 	r := record{mark: mark(key), place: uint32(s.at / align), length: uint32(n), number: uint32(s.h.Last)}
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	r.appendTo(s.place(s.h.Last)[:0])
+	var b [recordLen]byte
+	s.write(s.placeAt(s.h.Last), r.appendTo(b[:0]))
+	if s.err != nil {
+		return false
+	}
 	s.h.Last++
 	s.at += roundUp(n)
 	s.used += roundUp(n)
 	s.tell()
-	return true
+	return s.err == nil
 }
 
 // makeRoom evicts entries until n bytes from at on, and the place of the next record, are free.
@@ -121,8 +143,6 @@ func (s *Shelf) makeRoom(n uint64) {
 		s.evict()
 	}
 	if s.h.First != before {
-		s.lock.Lock()
-		defer s.lock.Unlock()
 		s.tell()
 	}
 }
@@ -132,13 +152,17 @@ func (s *Shelf) makeRoom(n uint64) {
 func (s *Shelf) Limit(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.limit = min(n, s.h.Data) / align * align
-	last := s.h.First // what is beyond the limit comes before it
-	for i := s.h.First; i < s.h.Last; i++ {
-		if r, _ := parseRecord(s.place(i)); r.end() > s.limit {
+	before := s.limit
+	if s.limit = min(n, s.h.Data) / align * align; s.limit >= before {
+		return
+	}
+	last := s.h.First                           // what is beyond the limit comes before it
+	_ = s.each(func(i uint64, b []byte) error { // an error is noted, and then nothing is added any more
+		if r, _ := parseRecord(b); r.end() > s.limit {
 			last = i + 1
 		}
-	}
+		return nil
+	})
 	s.evictTo(last)
 	if s.at > s.limit {
 		s.at = 0
@@ -161,9 +185,22 @@ func (s *Shelf) evictTo(n uint64) {
 	for s.h.First < n {
 		s.evict()
 	}
-	s.lock.Lock()
-	defer s.lock.Unlock()
 	s.tell()
+}
+
+// Wraps reports whether the next entry, of n bytes, would not fit behind the last one, so that a larger limit would
+// save older ones.
+func (s *Shelf) Wraps(n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at+roundUp(n) > s.limit
+}
+
+// Head returns what s tells of itself.
+func (s *Shelf) Head() Head {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.h
 }
 
 // Stats say how much is in a Shelf.

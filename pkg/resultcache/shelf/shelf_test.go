@@ -188,7 +188,7 @@ func TestReads(t *testing.T) {
 	for n := range uint64(10000) {
 		b.Put(key(n), []byte("x"))
 	}
-	if n := b.refresh(); n != 1+5 { // 2048 records at a time
+	if n := b.refresh(); n != 1+1 { // 43690 records at a time
 		t.Errorf("10000 entries take %d Reads", n)
 	}
 	b.Put(key(10000), []byte("x"))

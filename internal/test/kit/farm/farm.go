@@ -32,10 +32,11 @@ const (
 	stopTimeout  = 15 * time.Second
 )
 
-// settings is the farm's configuration: all jobs go to its hosts, and only once.
+// settings is the farm's configuration: all jobs go to its hosts, and only once. Results do not outlive a daemon, as
+// several farms may have one cache directory.
 const (
 	settingsFile = "farm.yaml"
-	settings     = "local: {share: false}\nscheduler: {audit: 0}\nlinks: {idle: 1s}\n"
+	settings     = "local: {share: false}\nscheduler: {audit: 0}\nlinks: {idle: 1s}\nstore: {results-disk: 0}\n"
 )
 
 // Farm is a running farm.

@@ -43,7 +43,7 @@ func (b *bench) edits() error {
 	defer done()
 	plain, ours := sides[0], sides[1]
 	ours.env = append(ours.env, "RDISTCC_CACHE=on")
-	rival, end, err := b.ccache("edits-ccache", []string{"gcc"})
+	rival, end, err := b.cache("ccache", "edits-ccache", []string{"gcc"})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package caches
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -28,6 +29,7 @@ type site struct {
 	ctx     context.Context
 	work    string
 	results string // directory of the manager's tier
+	hosts   string // of the manager; "": the first daemon
 }
 
 // start starts a farm. settings are added to the manager's.
@@ -48,16 +50,11 @@ func startWith(t *testing.T, settings, daemon string) *site {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))
-	s := &site{t, f, ctx, filepath.Join(f.Dir, "work"), filepath.Join(f.Dir, "rdistcc", "results")}
+	s := &site{t, f, ctx, filepath.Join(f.Dir, "work"), filepath.Join(f.Dir, "rdistcc", "results"), ""}
 	if err := os.Mkdir(s.work, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Secure(ctx, farm.Security{}); err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(f.Dir, "farm.yaml")
-	text, err := os.ReadFile(name)
-	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(settings, "farm:") { // otherwise what is no longer here would be found there
@@ -70,21 +67,8 @@ func startWith(t *testing.T, settings, daemon string) *site {
 			settings += "cache: {farm: false}\n"
 		}
 	}
-	if section, _, _ := strings.Cut(settings, ":"); section != "" { // in place of the farm's own
-		lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(l string) bool { return strings.HasPrefix(l, section+":") })
-		if err := os.WriteFile(name, []byte(strings.Join(lines, "")+settings), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Otherwise a job may run here because the host is busy.
-	file, err := os.OpenFile(filepath.Join(f.Dir, "daemon.yaml"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = file.WriteString(daemon)
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	s.set("farm.yaml", settings)
+	s.set("daemon.yaml", daemon)
 	f.Vars = []string{"RDISTCC_CACHE=on", "RDISTCC_MODE=remote", "LC_ALL=C"}
 	if _, err := f.StartDaemon(ctx, "host", "--jobs", "2"); err != nil {
 		t.Fatal(err)
@@ -93,9 +77,25 @@ func startWith(t *testing.T, settings, daemon string) *site {
 	return s
 }
 
+// set adds settings to a file of the farm's. The section that they begin with replaces the farm's own.
+func (s *site) set(file, settings string) {
+	s.Helper()
+	name := filepath.Join(s.Farm.Dir, file)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if section, _, _ := strings.Cut(settings, ":"); section != "" {
+		lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(l string) bool { return strings.HasPrefix(l, section+":") })
+		if err := os.WriteFile(name, []byte(strings.Join(lines, "")+settings), 0o600); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
 func (s *site) startManager() {
 	s.Helper()
-	if err := s.StartManager(s.ctx, "--hosts", s.Daemons[0].Addr); err != nil {
+	if err := s.StartManager(s.ctx, "--hosts", cmp.Or(s.hosts, s.Daemons[0].Addr)); err != nil {
 		s.Fatal(err)
 	}
 }
