@@ -10,9 +10,12 @@ import (
 // Shelf is memory with entries, for the host that writes them. Its methods may be called concurrently.
 type Shelf struct {
 	mem  []byte
-	lock sync.Locker // held while bytes of mem change
+	lock sync.Locker // held while bytes of mem change; guards the next two
 
-	mu      sync.Mutex // one writer at a time; taken before lock; guards the rest
+	told  Head // what the memory says
+	marks marks
+
+	mu      sync.Mutex // one writer of entries at a time; taken before lock; guards the rest
 	h       Head
 	limit   uint64 // bytes of the data that are in use
 	at      uint64 // where the next entry goes in the data, in bytes
@@ -40,10 +43,18 @@ func New(mem []byte, data uint64, lock sync.Locker) (*Shelf, error) {
 	return s, nil
 }
 
-// tell writes the head. The caller holds lock.
+// tell writes the head, after entries have changed. The caller holds mu and lock.
 func (s *Shelf) tell() {
+	marks, makers := s.told.Marks, s.told.Makers
+	s.told = s.h
+	s.told.Marks, s.told.Makers = marks, makers
+	s.write()
+}
+
+// write writes the head. The caller holds lock.
+func (s *Shelf) write() {
 	var b [HeadLen]byte
-	copy(s.mem, s.h.Append(b[:0]))
+	copy(s.mem, s.told.Append(b[:0]))
 }
 
 // place returns the place of record n.
@@ -133,6 +144,9 @@ func (s *Shelf) Limit(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = min(n, s.h.Data) / align * align
+	s.lock.Lock()
+	s.marks.shut = s.limit == 0
+	s.lock.Unlock()
 	last := s.h.First // what is beyond the limit comes before it
 	for i := s.h.First; i < s.h.Last; i++ {
 		if r, _ := parseRecord(s.place(i)); r.end() > s.limit {
