@@ -30,7 +30,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 9
+	Version    = 10
 	MaxMessage = 1024    // bytes; every posted receive is this long, and a daemon's by Welcome.Eager longer
 	Spare      = 16      // receives posted beyond the answers due
 	MaxOutputs = 16      // files that a job may bring back
@@ -203,6 +203,7 @@ type Job struct {
 	Zstd      bool     // the result may be packed
 	Store     bool     // Body has Blobs or Lists, which are processed before the job is queued
 	Key       [32]byte // names the result, if the host may keep it on the tenant's shelf (resultcache.Key); zero = it may not
+	Join      bool     // an equal job of the tenant with the same Key that is under way may answer this one
 	// Carried is Body and text, or the frame of them, if the Send brings them: the only field beyond MaxMessage. nil = it does not.
 	Carried []byte
 }
@@ -299,6 +300,7 @@ type Result struct {
 	Next             *Credit  // replaces the one that the job spent, or nil
 	Digest           [16]byte // package digest, over all bytes up to the end of the last segment, unpacked; zero = none
 	Packed           uint64   // bytes in the sink or Window that form one zstd frame of the result, which the segments describe unpacked; 0 = plain
+	Joined           bool     // it is the result of an equal job; Wall, CPU and MaxRSS are those of that one
 	Detail           string   // explains Cause, one line of at most MaxDetail bytes; empty if the compiler ran
 }
 

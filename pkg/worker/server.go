@@ -68,6 +68,7 @@ type Server struct {
 	drain     drain
 	closing   bool
 	page      page
+	twins     map[twinName]*twin // jobs under way for which equal ones can wait
 }
 
 // drain is how far Server.Drain has come.

@@ -61,7 +61,7 @@ func (c *conn) leaveShelf() error {
 // that content.
 func (t *task) shelve(r *job.Result, n int) {
 	c, m := t.c, t.m
-	if c.shelf == nil || m.Key == [32]byte{} || t.files == 0 || r.Status != job.StatusRan || r.Exit != 0 || r.Signal != 0 || t.job.Cut {
+	if c.shelf == nil || !t.good(r) {
 		return
 	}
 	e := resultcache.Raw{Key: m.Key, Exit: r.Exit, Packed: r.Packed != 0, Stdout: uint32(r.Stdout.Len), Stderr: uint32(r.Stderr.Len)}
