@@ -220,12 +220,27 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 	began := time.Now()
 	t := c.knownTask(k)
 	if c.m.o.shelves() {
-		t.Result = n.exact
+		t.Result, t.Join = n.exact, c.mayFind()
+	}
+	if e := c.onOthers(k, t); e != nil {
+		sink := c.sink.Share()
+		c.m.clients.Go(func() {
+			entry, err := e.Append(nil)
+			sink.Drop()
+			if err != nil {
+				entry = nil // cannot be
+			}
+			flight.End(e.Key, entry)
+		})
+		return c.cached(k, e, resultcache.TierFarm), nil
 	}
 	r, no := c.compile(t, true)
 	if no != nil || r.Exit != 0 || r.Signal != 0 {
 		flight.End(n.exact, nil)
 		return r, no
+	}
+	if r.Cached != "" { // the compile began before
+		began = began.Add(-time.Duration(r.CompileUS) * time.Microsecond)
 	}
 	made := madeFrom{k: k, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
 	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,

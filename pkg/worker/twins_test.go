@@ -249,4 +249,3 @@ func TestTwinsOfTenants(t *testing.T) {
 		t.Error("joined")
 	}
 }
-

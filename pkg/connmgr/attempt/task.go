@@ -50,6 +50,7 @@ type Task struct {
 	TextOff   uint32
 	Key       history.Key
 	Result    resultcache.Key                 // the host may keep the result by that name; zero: it may not
+	Join      bool                            // an equal job that is under way on the host may answer it
 	Object    func() (outputs.Object, bool)   // the kind of object that the local compiler makes; false: not known
 	Cost      scheduler.Cost                  // what it is expected to take
 	Compress  map[string]hostlist.Compression // by address, for hosts for which the list sets one

@@ -74,6 +74,19 @@ func (f *Farm) Shelves(now time.Time, list []scheduler.Host) (up []Shelf, down b
 	return up, down
 }
 
+// Soonest returns how soon a job would be done if it were sent to a host now. ok is false if no host has a place for
+// it.
+func (f *Farm) Soonest(j *scheduler.Job) (d time.Duration, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, x := range f.sched.Consider(time.Now(), j, &scheduler.Decision{}) {
+		if x.Finish > 0 && x.Why == "" && (!ok || x.Finish < d) {
+			d, ok = x.Finish, true
+		}
+	}
+	return d, ok
+}
+
 // ForgetResult makes no host that is connected now be asked for what it keeps for key.
 func (f *Farm) ForgetResult(key resultcache.Key) {
 	f.mu.Lock()

@@ -99,6 +99,8 @@ type Look struct {
 	Check func(e *resultcache.Entry) error
 	// Only, if not empty, is the only tier that is asked.
 	Only string
+	// Joined says that a hit counts as one of a job that was under way.
+	Joined bool
 	// Farm is asked for the tier resultcache.TierFarm; nil: nobody is.
 	Farm Farm
 }
@@ -133,7 +135,11 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			c.log.Info("a result is not used: its host was found to compile wrongly since", "tier", t.Name, "key", key, "host", e.Host)
 			c.drop(t, key)
 		case err == nil:
-			c.count(t.Name, Hit)
+			if l.Joined {
+				c.count(t.Name, Joined)
+			} else {
+				c.count(t.Name, Hit)
+			}
 			c.fine(t)
 			c.putBefore(i, e, b)
 			return e, t.Name

@@ -1,0 +1,125 @@
+package shelved
+
+import (
+	"context"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+	"github.com/rdistcc/rdistcc/pkg/resultcache/shelf"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// Others is a wait for a result that a host is making for another manager.
+type Others struct {
+	Farm *farm.Farm
+	List []scheduler.Host
+	Key  resultcache.Key
+	// Near is the longest round trip to a host that is asked for news before anything else, if other managers have
+	// jobs there. Without that, managers that begin the same build at the same time would not know of each other's
+	// latest jobs.
+	Near time.Duration
+	// Patience returns for how much longer the result of a job that is under way is worth waiting for; 0 or less: it
+	// is not. It is called now and then while that goes on.
+	Patience func(now time.Time, u *shelf.UnderWay) time.Duration
+}
+
+// End is how a wait has ended.
+type End string
+
+// Ends of a wait.
+const (
+	Nobody End = ""     // no job was under way
+	Made   End = "made" // a host has the result
+	Lost   End = "lost" // the job has no result, or its host is gone
+	Late   End = "late" // it is not worth waiting for
+)
+
+// Ends returns those after which somebody has waited.
+func Ends() []string { return []string{string(Made), string(Lost), string(Late)} }
+
+// Wait waits until a host has the result, or none is expected to have it in time, or ctx ends. If no other manager has
+// such a job, it does not wait; if none has any job on a host that is near, nothing is asked.
+func (o *Others) Wait(ctx context.Context) End {
+	end := Nobody
+	for first := true; ; first = false {
+		l, _ := New(o.Farm, o.List, 0)
+		now := time.Now()
+		if first && l.news(ctx, now, o.Near) {
+			now = time.Now()
+		}
+		if l.has(now, o.Key) {
+			return Made
+		}
+		x, u := l.underWay(o.Key)
+		if x == nil {
+			return end
+		}
+		left := o.Patience(now, u)
+		if left <= 0 {
+			return Late
+		}
+		end = Lost
+		t := time.NewTimer(left)
+		select {
+		case <-x.Look(now):
+		case <-x.Dead():
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return end
+		}
+		t.Stop()
+	}
+}
+
+// news makes known what is new on those hosts where other managers have jobs, and that are no farther away than near.
+// It reports whether there are any.
+func (l *Look) news(ctx context.Context, now time.Time, near time.Duration) bool {
+	var waits []<-chan struct{}
+	for i := range l.up {
+		x := &l.up[i]
+		if rtt, _ := x.Path(); rtt <= near && x.Shared(now) {
+			waits = append(waits, x.Look(now))
+		}
+	}
+	if len(waits) == 0 {
+		return false
+	}
+	t := time.NewTimer(slack + trips*min(near, l.farthest()))
+	defer t.Stop()
+	for _, w := range waits {
+		select {
+		case <-w:
+		case <-t.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
+	}
+	return true
+}
+
+// has reports whether a host has a result, as far as is known.
+func (l *Look) has(now time.Time, key resultcache.Key) bool {
+	for i := range l.up {
+		if _, ok := l.up[i].Find(now, key); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// underWay returns a host where another manager's job is under way whose result will be that of key, or nil. Of
+// several, it is the one that has been seen for the longest time, a job that has a place before one that waits.
+func (l *Look) underWay(key resultcache.Key) (*farm.Shelf, *shelf.UnderWay) {
+	var at *farm.Shelf
+	var best shelf.UnderWay
+	for i := range l.up {
+		u, ok := l.up[i].UnderWay(key)
+		if ok && (at == nil || u.Running && !best.Running || u.Running == best.Running && u.Since.Before(best.Since)) {
+			at, best = &l.up[i], u
+		}
+	}
+	return at, &best
+}
