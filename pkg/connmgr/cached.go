@@ -222,7 +222,16 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 	if c.m.o.shelves() {
 		t.Result, t.Join = n.exact, c.mayFind()
 	}
-	if e := c.onOthers(k, t); e != nil {
+	e := c.onOthers(k, t)
+	var r *ipc.Result
+	var no *ipc.GoLocal
+	for e == nil {
+		if r, no = c.compile(t, true); no != elsewhere {
+			break
+		}
+		e = c.onOthers(k, t)
+	}
+	if e != nil {
 		sink := c.sink.Share()
 		c.m.clients.Go(func() {
 			entry, err := e.Append(nil)
@@ -234,7 +243,6 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 		})
 		return c.cached(k, e, resultcache.TierFarm), nil
 	}
-	r, no := c.compile(t, true)
 	if no != nil || r.Exit != 0 || r.Signal != 0 {
 		flight.End(n.exact, nil)
 		return r, no
@@ -243,7 +251,7 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 		began = began.Add(-time.Duration(r.CompileUS) * time.Microsecond)
 	}
 	made := madeFrom{k: k, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
-	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
+	e = &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {

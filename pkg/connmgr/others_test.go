@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
@@ -18,7 +19,7 @@ var another = shelf.MakerOf([16]byte{0xaa, 0xbb, 0xcc, 0xdd, 0xee})
 
 // others returns a wait for a key on hosts, which lasts until something happens.
 func (r *rig) others(key resultcache.Key, hosts ...*host) *shelved.Others {
-	o := &shelved.Others{Farm: r.m.farm, Key: key, Near: time.Hour, Patience: func(time.Time, *shelf.UnderWay) time.Duration { return time.Hour }}
+	o := &shelved.Others{Farm: r.m.farm, Key: key, Near: time.Hour, Patience: func(time.Time, string, *shelf.UnderWay) time.Duration { return time.Hour }}
 	for _, h := range hosts {
 		o.List = append(o.List, scheduler.Host{Addr: h.Addr})
 	}
@@ -124,7 +125,7 @@ func TestOthersNews(t *testing.T) {
 		at := h.Begin(key, shelf.Mark{Maker: another})
 		o := r.others(key, h)
 		seen := false
-		o.Patience = func(_ time.Time, u *shelf.UnderWay) time.Duration { seen = true; return 0 }
+		o.Patience = func(time.Time, string, *shelf.UnderWay) time.Duration { seen = true; return 0 }
 		if end := o.Wait(t.Context()); end != shelved.Late || !seen {
 			t.Errorf("a job: %q, %v", end, seen)
 		}
@@ -166,7 +167,7 @@ func TestOthersWithoutResult(t *testing.T) {
 			defer cancel()
 			o := r.others(key, h)
 			waits := make(chan struct{}, 1)
-			o.Patience = func(time.Time, *shelf.UnderWay) time.Duration {
+			o.Patience = func(time.Time, string, *shelf.UnderWay) time.Duration {
 				select {
 				case waits <- struct{}{}:
 				default:
@@ -190,7 +191,7 @@ func TestOthersWithoutResult(t *testing.T) {
 		o := r.others(key, h)
 		o.Near = -1 // otherwise it waits for news first
 		first := true
-		o.Patience = func(time.Time, *shelf.UnderWay) time.Duration {
+		o.Patience = func(time.Time, string, *shelf.UnderWay) time.Duration {
 			if first {
 				first = false
 				return time.Millisecond
@@ -209,30 +210,30 @@ func TestOthersWithoutResult(t *testing.T) {
 // TestPatience: a wait is never expected to lose against a compile elsewhere, and is bounded in any case.
 func TestPatience(t *testing.T) {
 	const s = time.Second
-	for _, c := range []struct {
-		expect, since time.Duration
-		running       bool
-		anew          time.Duration
-		free          bool
-		want          time.Duration // 0: none
+	for what, c := range map[string]struct {
+		p       farm.Prospect
+		since   time.Duration
+		running bool
+		want    time.Duration // 0: none
 	}{
-		{10 * s, 0, true, 11 * s, true, 13 * s},             // just begun: it is done before another one would be
-		{10 * s, 0, true, 4 * s, true, 0},                   // another host is much faster
-		{10 * s, 7 * s, true, 4 * s, true, 6 * s},           // but now it is nearly done
-		{10 * s, 12 * s, true, 11 * s, true, 1 * s},         // a little late
-		{1 * s, 3 * s, true, 1 * s, true, 0},                // so late that it is better done elsewhere
-		{10 * s, 2 * s, false, 11 * s, true, 0},             // it waits for a place, and another host has one
-		{10 * s, s / 10, false, 11 * s, true, 129 * s / 10}, // it has just come
-		{10 * s, 2 * s, false, 0, false, 11 * s},            // no host has one
-		{10 * s, 14 * s, true, 0, false, -1 * s},            // even then, not for ever
-		{s / 10, 0, true, 0, false, s / 10 * 35 / 10},       // a short one
+		"just begun: it is done before another one would be": {farm.Prospect{Length: 10 * s, Free: true, Anew: 11 * s}, 0, true, 13 * s},
+		"another host is much faster":                        {farm.Prospect{Length: 10 * s, Free: true, Anew: 4 * s}, 0, true, 0},
+		"another host is much faster, but it is nearly done": {farm.Prospect{Length: 10 * s, Free: true, Anew: 4 * s}, 7 * s, true, 6 * s},
+		"a little late": {farm.Prospect{Length: 10 * s, Free: true, Anew: 11 * s}, 12 * s, true, s},
+		"so late that it is better done elsewhere":               {farm.Prospect{Length: s, Free: true, Anew: s}, 5 * s / 2, true, 0},
+		"it waits for a place, and another host has one":         {farm.Prospect{Length: 10 * s, There: 20 * s, Free: true, Anew: 11 * s}, s, false, 0},
+		"it waits for a place where a new one would too":         {farm.Prospect{Length: 10 * s, There: 11 * s, Free: true, Anew: 11 * s}, s, false, 12 * s},
+		"it has waited for its place as long as a new one would": {farm.Prospect{Length: 10 * s, There: 20 * s, Free: true, Anew: 11 * s}, 8 * s, false, 5 * s},
+		"it waits for a place, and no host has one":              {farm.Prospect{Length: 10 * s}, 2 * s, false, 11 * s},
+		"no host has a place, but it lasts too long":             {farm.Prospect{Length: 10 * s}, 14 * s, true, 0},
+		"a short one": {farm.Prospect{Length: s / 10}, 0, true, 31 * s / 10},
 	} {
-		got := patience(c.expect, c.since, c.running, c.anew, c.free)
+		got := patience(&c.p, c.since, c.running)
 		if got != c.want && (c.want > 0 || got > 0) {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
-		if got > c.expect+overMost {
-			t.Errorf("%+v: %v is without bounds", c, got)
+		if got > c.p.Length+overMost {
+			t.Errorf("%s: %v is without bounds", what, got)
 		}
 	}
 }

@@ -123,9 +123,9 @@ func (r *race) next() *ipc.GoLocal {
 	c, asked := r.c, time.Now()
 	// Wait without a limit: a full farm is no reason to give up, and the scheduler judges hosts that give no
 	// credit.
-	g, err := c.m.farm.Pick(c.Context(), r.req)
-	if err != nil {
-		return attempt.Interrupted
+	g, no := r.pick()
+	if no != nil {
+		return no
 	}
 	c.consider(r.req)
 	if g.Host == nil {

@@ -21,7 +21,7 @@ type Others struct {
 	Near time.Duration
 	// Patience returns for how much longer the result of a job that is under way is worth waiting for; 0 or less: it
 	// is not. It is called now and then while that goes on.
-	Patience func(now time.Time, u *shelf.UnderWay) time.Duration
+	Patience func(now time.Time, host string, u *shelf.UnderWay) time.Duration
 }
 
 // End is how a wait has ended.
@@ -55,7 +55,7 @@ func (o *Others) Wait(ctx context.Context) End {
 		if x == nil {
 			return end
 		}
-		left := o.Patience(now, u)
+		left := o.Patience(now, x.Addr, u)
 		if left <= 0 {
 			return Late
 		}
@@ -71,6 +71,46 @@ func (o *Others) Wait(ctx context.Context) End {
 		}
 		t.Stop()
 	}
+}
+
+// appearPause is the time between two looks of Appears.
+const appearPause = 50 * time.Millisecond
+
+// Appears waits until a host has the result, or another manager's job for it is under way that is worth waiting for, or
+// ctx ends. It reports whether that is so. As long as no other manager has jobs on a host that is near, nothing is asked.
+func (o *Others) Appears(ctx context.Context) bool {
+	t := time.NewTicker(appearPause)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+		l, _ := New(o.Farm, o.List, 0)
+		if l.news(ctx, time.Now(), o.Near) && o.known(l) {
+			return true
+		}
+	}
+}
+
+// Known reports whether a host has the result, or Wait would wait for one. If ask is set, it makes known what is new
+// first, as Wait does.
+func (o *Others) Known(ctx context.Context, ask bool) bool {
+	l, _ := New(o.Farm, o.List, 0)
+	if ask {
+		l.news(ctx, time.Now(), o.Near)
+	}
+	return o.known(l)
+}
+
+func (o *Others) known(l *Look) bool {
+	now := time.Now()
+	if l.has(now, o.Key) {
+		return true
+	}
+	x, u := l.underWay(o.Key)
+	return x != nil && o.Patience(now, x.Addr, u) > 0
 }
 
 // news makes known what is new on those hosts where other managers have jobs, and that are no farther away than near.
