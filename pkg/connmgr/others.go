@@ -14,7 +14,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
-	"github.com/rdistcc/rdistcc/pkg/resultcache/shelf"
 )
 
 // usualCompile is how long a compile is taken to last of which nothing is known.
@@ -30,7 +29,7 @@ func (c *client) others(t *attempt.Task) *shelved.Others {
 	}
 	o := &shelved.Others{Farm: c.m.farm, List: c.list.Sched, Key: t.Result, Near: cmp.Or(t.Cost.Time, usualCompile) / nearPart, Patience: c.patience(t)}
 	if c.waited {
-		o.Patience = func(time.Time, string, *shelf.UnderWay) time.Duration { return 0 }
+		o.Patience = func(time.Time, *shelved.UnderWay) time.Duration { return 0 }
 	}
 	return o
 }
@@ -100,16 +99,16 @@ func (c *client) onOthers(k *known.Job, t *attempt.Task) *resultcache.Entry {
 const prospectPause = 100 * time.Millisecond
 
 // patience returns how long t waits for another manager's compile, for shelved.Others.
-func (c *client) patience(t *attempt.Task) func(now time.Time, host string, u *shelf.UnderWay) time.Duration {
+func (c *client) patience(t *attempt.Task) func(now time.Time, u *shelved.UnderWay) time.Duration {
 	j := c.request(t.Total(), true)
 	j.Cost, j.Held, j.Local = t.Cost, t.Held(j.Hosts), false
 	var at string
 	var asked, first time.Time
 	var p farm.Prospect
 	var there time.Duration
-	return func(now time.Time, host string, u *shelf.UnderWay) time.Duration {
-		if host != at || now.Sub(asked) >= prospectPause {
-			at, asked, p = host, now, c.m.farm.Prospect(&j, host)
+	return func(now time.Time, u *shelved.UnderWay) time.Duration {
+		if u.Host != at || now.Sub(asked) >= prospectPause {
+			at, asked, p = u.Host, now, c.m.farm.Prospect(&j, u.Host)
 			if !t.Cost.Known && u.Expect > 0 { // the other manager may know more
 				p.Length = min(max(u.Expect, p.Length/mostOff), p.Length*mostOff)
 			}

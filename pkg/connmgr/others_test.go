@@ -19,7 +19,7 @@ var another = shelf.MakerOf([16]byte{0xaa, 0xbb, 0xcc, 0xdd, 0xee})
 
 // others returns a wait for a key on hosts, which lasts until something happens.
 func (r *rig) others(key resultcache.Key, hosts ...*host) *shelved.Others {
-	o := &shelved.Others{Farm: r.m.farm, Key: key, Near: time.Hour, Patience: func(time.Time, string, *shelf.UnderWay) time.Duration { return time.Hour }}
+	o := &shelved.Others{Farm: r.m.farm, Key: key, Near: time.Hour, Patience: func(time.Time, *shelved.UnderWay) time.Duration { return time.Hour }}
 	for _, h := range hosts {
 		o.List = append(o.List, scheduler.Host{Addr: h.Addr})
 	}
@@ -125,7 +125,7 @@ func TestOthersNews(t *testing.T) {
 		at := h.Begin(key, shelf.Mark{Maker: another})
 		o := r.others(key, h)
 		seen := false
-		o.Patience = func(time.Time, string, *shelf.UnderWay) time.Duration { seen = true; return 0 }
+		o.Patience = func(time.Time, *shelved.UnderWay) time.Duration { seen = true; return 0 }
 		if end := o.Wait(t.Context()); end != shelved.Late || !seen {
 			t.Errorf("a job: %q, %v", end, seen)
 		}
@@ -167,7 +167,7 @@ func TestOthersWithoutResult(t *testing.T) {
 			defer cancel()
 			o := r.others(key, h)
 			waits := make(chan struct{}, 1)
-			o.Patience = func(time.Time, string, *shelf.UnderWay) time.Duration {
+			o.Patience = func(time.Time, *shelved.UnderWay) time.Duration {
 				select {
 				case waits <- struct{}{}:
 				default:
@@ -191,7 +191,7 @@ func TestOthersWithoutResult(t *testing.T) {
 		o := r.others(key, h)
 		o.Near = -1 // otherwise it waits for news first
 		first := true
-		o.Patience = func(time.Time, string, *shelf.UnderWay) time.Duration {
+		o.Patience = func(time.Time, *shelved.UnderWay) time.Duration {
 			if first {
 				first = false
 				return time.Millisecond

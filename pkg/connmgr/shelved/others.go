@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
-	"github.com/rdistcc/rdistcc/pkg/resultcache/shelf"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -21,7 +20,15 @@ type Others struct {
 	Near time.Duration
 	// Patience returns for how much longer the result of a job that is under way is worth waiting for; 0 or less: it
 	// is not. It is called now and then while that goes on.
-	Patience func(now time.Time, host string, u *shelf.UnderWay) time.Duration
+	Patience func(now time.Time, u *UnderWay) time.Duration
+}
+
+// UnderWay is a job of another manager.
+type UnderWay struct {
+	Host    string
+	Expect  time.Duration // what that manager expects it to take; 0: it does not know
+	Running bool          // it has a place, otherwise it waits for one
+	Since   time.Time     // when that was first seen
 }
 
 // End is how a wait has ended.
@@ -55,7 +62,7 @@ func (o *Others) Wait(ctx context.Context) End {
 		if x == nil {
 			return end
 		}
-		left := o.Patience(now, x.Addr, u)
+		left := o.Patience(now, u)
 		if left <= 0 {
 			return Late
 		}
@@ -110,7 +117,7 @@ func (o *Others) known(l *Look) bool {
 		return true
 	}
 	x, u := l.underWay(o.Key)
-	return x != nil && o.Patience(now, x.Addr, u) > 0
+	return x != nil && o.Patience(now, u) > 0
 }
 
 // news makes known what is new on those hosts where other managers have jobs, and that are no farther away than near.
@@ -152,13 +159,13 @@ func (l *Look) has(now time.Time, key resultcache.Key) bool {
 
 // underWay returns a host where another manager's job is under way whose result will be that of key, or nil. Of
 // several, it is the one that has been seen for the longest time, a job that has a place before one that waits.
-func (l *Look) underWay(key resultcache.Key) (*farm.Shelf, *shelf.UnderWay) {
+func (l *Look) underWay(key resultcache.Key) (*farm.Shelf, *UnderWay) {
 	var at *farm.Shelf
-	var best shelf.UnderWay
+	var best UnderWay
 	for i := range l.up {
 		u, ok := l.up[i].UnderWay(key)
 		if ok && (at == nil || u.Running && !best.Running || u.Running == best.Running && u.Since.Before(best.Since)) {
-			at, best = &l.up[i], u
+			at, best = &l.up[i], UnderWay{l.up[i].Addr, u.Expect, u.Running, u.Since}
 		}
 	}
 	return at, &best
