@@ -41,14 +41,14 @@ var golden = []struct {
 	{&Return{Credit: 9}, "06 0900000000000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 100, TextOff: 128, TextLen: 4096,
 		Sink: Window{STag: 7, TO: 8, Len: 9}, Source: Window{STag: 10, TO: 11, Len: 12}, Fetch: 1 << 28, Timeout: 60000, Digest: sixteen,
-		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true, Store: true, Key: [32]byte(append(sixteen[:], sixteen[:]...)), Join: true},
+		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true, Store: true, Key: [32]byte(append(sixteen[:], sixteen[:]...)), Join: true, Base: "/b", Moved: [32]byte(append(sixteen[:], sixteen[:]...))},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "64000000 80000000 0010000000000000" +
 			"07000000 0800000000000000 0900000000000000 0a000000 0b00000000000000 0c00000000000000" +
-			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01 01" + sixteenHex + sixteenHex + "01 00000000"},
+			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01 01" + sixteenHex + sixteenHex + "01 02 2f62" + sixteenHex + sixteenHex + "00000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 1, TextOff: 64, Sink: Window{STag: 7, TO: 8, Len: 9}, Carried: []byte("source")},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "01000000 40000000 0000000000000000" +
 			"07000000 0800000000000000 0900000000000000" + strings.Repeat("00", 20) +
-			"0000000000000000 00000000" + strings.Repeat("00", 16) + "0000000000000000 0000000000000000 00000000 00 00" + strings.Repeat("00", 32) + "00 06000000 736f75726365"},
+			"0000000000000000 00000000" + strings.Repeat("00", 16) + "0000000000000000 0000000000000000 00000000 00 00" + strings.Repeat("00", 32) + "00 00 06000000 736f75726365"},
 	{&Grant{Seq: 2, Credits: []Credit{{ID: 0x0102}}}, "04 02000000 01 0201000000000000" + strings.Repeat("00", 20)},
 	{&Result{ID: 5, Status: StatusFailed, Cause: CauseTooBig, Exit: 1, Signal: 9,
 		Stdout: Segment{1, 2}, Stderr: Segment{3, 4}, Files: []File{{Index: 1, Exec: true, Segment: Segment{5, 6}}},

@@ -169,6 +169,9 @@ func (m *Job) appendTo(b []byte) []byte {
 	b = wire.AppendUint32(b, m.Expect)
 	b = wire.AppendBool(wire.AppendBool(b, m.Zstd), m.Store)
 	b = wire.AppendBool(append(b, m.Key[:]...), m.Join)
+	if b = appendShort(b, m.Base, MaxBase); m.Base != "" {
+		b = append(b, m.Moved[:]...)
+	}
 	return append(wire.AppendUint32(b, uint32(len(m.Carried))), m.Carried...)
 }
 
@@ -191,6 +194,9 @@ func (m *Job) parse(r *reader) {
 	m.Store = r.Bool()
 	copy(m.Key[:], r.Take(len(m.Key)))
 	m.Join = r.Bool()
+	if m.Base = r.short(MaxBase); m.Base != "" {
+		copy(m.Moved[:], r.Take(len(m.Moved)))
+	}
 	n := r.Uint32()
 	if int64(n) != int64(len(r.Rest)) {
 		r.Fail("another length than the message carries")

@@ -27,7 +27,10 @@ func (c *client) others(t *attempt.Task) *shelved.Others {
 	if t.Result == (resultcache.Key{}) || !t.Join {
 		return nil
 	}
-	o := &shelved.Others{Farm: c.m.farm, List: c.list.Sched, Key: t.Result, Near: cmp.Or(t.Cost.Time, usualCompile) / nearPart, Patience: c.patience(t)}
+	o := &shelved.Others{Farm: c.m.farm, List: c.list.Sched, Keys: []resultcache.Key{t.Result}, Near: cmp.Or(t.Cost.Time, usualCompile) / nearPart, Patience: c.patience(t)}
+	if t.Below != "" {
+		o.Keys = []resultcache.Key{t.Moved, t.Result}
+	}
 	if c.waited {
 		o.Patience = func(time.Time, *shelved.UnderWay) time.Duration { return 0 }
 	}
@@ -91,7 +94,7 @@ func (c *client) onOthers(k *known.Job, t *attempt.Task) *resultcache.Entry {
 		return nil
 	}
 	hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
-	e, _ := c.m.results.Find(c.Context(), &results.Look{Key: t.Result, Room: c.room, Check: c.checker(k), Farm: hosts, Only: resultcache.TierFarm, Joined: true})
+	e, _ := c.findIn(k, &results.Look{Farm: hosts, Only: resultcache.TierFarm, Joined: true})
 	return e
 }
 

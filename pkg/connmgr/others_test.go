@@ -19,7 +19,7 @@ var another = shelf.MakerOf([16]byte{0xaa, 0xbb, 0xcc, 0xdd, 0xee})
 
 // others returns a wait for a key on hosts, which lasts until something happens.
 func (r *rig) others(key resultcache.Key, hosts ...*host) *shelved.Others {
-	o := &shelved.Others{Farm: r.m.farm, Key: key, Near: time.Hour, Patience: func(time.Time, *shelved.UnderWay) time.Duration { return time.Hour }}
+	o := &shelved.Others{Farm: r.m.farm, Keys: []resultcache.Key{key}, Near: time.Hour, Patience: func(time.Time, *shelved.UnderWay) time.Duration { return time.Hour }}
 	for _, h := range hosts {
 		o.List = append(o.List, scheduler.Host{Addr: h.Addr})
 	}

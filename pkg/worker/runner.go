@@ -83,6 +83,9 @@ func (r *runner) run(t *task) (res *job.Result, n int) {
 	}
 	j := &t.job
 	j.Enter = func() error { return r.prepare(r.s.ctx) }
+	if t.m.Base != "" && t.c.shelf != nil {
+		j.Made = t.made
+	}
 	j.Trouble = func(err error) { r.s.noted(t, err) }
 	j.Limit = r.s.settings.Load().JobTimeout
 	if t.m.Timeout != 0 {

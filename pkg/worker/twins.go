@@ -147,7 +147,11 @@ func (t *task) mark() {
 	if t.marked != 0 || c.shelf == nil || t.m.Key == [32]byte{} || t.m.Expect != 0 && expect < markLeast {
 		return
 	}
-	t.marked = c.shelf.Begin(t.m.Key, format.Mark{Maker: format.MakerOf(c.boot), Expect: expect})
+	key := t.m.Key
+	if t.m.Base != "" { // its result may get this name, and whoever waits for it looks for both
+		key = t.m.Moved
+	}
+	t.marked = c.shelf.Begin(key, format.Mark{Maker: format.MakerOf(c.boot), Expect: expect})
 }
 
 // unmark removes the mark. A second call does nothing.

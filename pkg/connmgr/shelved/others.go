@@ -13,7 +13,7 @@ import (
 type Others struct {
 	Farm *farm.Farm
 	List []scheduler.Host
-	Key  resultcache.Key
+	Keys []resultcache.Key // the names that the result may get; the first one is that of the job's mark
 	// Near is the longest round trip to a host that is asked for news before anything else, if other managers have
 	// jobs there. Without that, managers that begin the same build at the same time would not know of each other's
 	// latest jobs.
@@ -55,10 +55,10 @@ func (o *Others) Wait(ctx context.Context) End {
 		if first && l.news(ctx, now, o.Near) {
 			now = time.Now()
 		}
-		if l.has(now, o.Key) {
+		if l.has(now, o.Keys) {
 			return Made
 		}
-		x, u := l.underWay(o.Key)
+		x, u := l.underWay(o.Keys[0])
 		if x == nil {
 			return end
 		}
@@ -113,10 +113,10 @@ func (o *Others) Known(ctx context.Context, ask bool) bool {
 
 func (o *Others) known(l *Look) bool {
 	now := time.Now()
-	if l.has(now, o.Key) {
+	if l.has(now, o.Keys) {
 		return true
 	}
-	x, u := l.underWay(o.Key)
+	x, u := l.underWay(o.Keys[0])
 	return x != nil && o.Patience(now, u) > 0
 }
 
@@ -147,11 +147,13 @@ func (l *Look) news(ctx context.Context, now time.Time, near time.Duration) bool
 	return true
 }
 
-// has reports whether a host has a result, as far as is known.
-func (l *Look) has(now time.Time, key resultcache.Key) bool {
+// has reports whether a host has a result by one of these names, as far as is known.
+func (l *Look) has(now time.Time, keys []resultcache.Key) bool {
 	for i := range l.up {
-		if _, ok := l.up[i].Find(now, key); ok {
-			return true
+		for _, key := range keys {
+			if _, ok := l.up[i].Find(now, key); ok {
+				return true
+			}
 		}
 	}
 	return false
