@@ -14,24 +14,30 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // usualCompile is how long a compile is taken to last of which nothing is known.
 const usualCompile = 500 * time.Millisecond
+
+// maxWaits is how many waits in vain a job has at most. After the first one, it waits for no job any more, but takes a
+// result that is there.
+const maxWaits = 3
 
 // nearPart is how many round trips to a host have to fit into a compile if it is to be asked for news before.
 const nearPart = 8
 
 // others returns what waits for the result of t that a host is making for another manager; nil: nothing does.
 func (c *client) others(t *attempt.Task) *shelved.Others {
-	if t.Result == (resultcache.Key{}) || !t.Join {
+	if t.Result == (resultcache.Key{}) || !t.Join || c.waits >= maxWaits {
 		return nil
 	}
-	o := &shelved.Others{Farm: c.m.farm, List: c.list.Sched, Keys: []resultcache.Key{t.Result}, Near: cmp.Or(t.Cost.Time, usualCompile) / nearPart, Patience: c.patience(t)}
+	o := &shelved.Others{Farm: c.m.farm, List: c.list.Sched, Keys: []resultcache.Key{t.Result}, Most: len(c.sink.Bytes()),
+		Near: cmp.Or(t.Cost.Time, usualCompile) / nearPart, Patience: c.patience(t)}
 	if t.Below != "" {
 		o.Keys = []resultcache.Key{t.Moved, t.Result}
 	}
-	if c.waited {
+	if c.waits > 0 {
 		o.Patience = func(time.Time, *shelved.UnderWay) time.Duration { return 0 }
 	}
 	return o
@@ -86,15 +92,21 @@ func (c *client) onOthers(k *known.Job, t *attempt.Task) *resultcache.Entry {
 		return nil
 	}
 	end := o.Wait(c.Context())
-	if end != shelved.Nobody {
-		c.m.metrics.Waited(string(end))
-		c.waited = end == shelved.Late // only a result that is there counts from now on
+	if end == shelved.Nobody || c.Context().Err() != nil {
+		return nil
 	}
-	if end != shelved.Made || c.Context().Err() != nil {
+	if o.Waited {
+		c.m.metrics.Waited(string(end))
+	}
+	if end != shelved.Made {
+		c.waits++
 		return nil
 	}
 	hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
-	e, _ := c.findIn(k, &results.Look{Farm: hosts, Only: resultcache.TierFarm, Joined: true})
+	e, _ := c.findIn(k, &results.Look{Farm: hosts, Only: resultcache.TierFarm, Joined: o.Waited})
+	if e == nil {
+		c.waits = maxWaits // what is there is of no use, and stays there
+	}
 	return e
 }
 
@@ -103,15 +115,19 @@ const prospectPause = 100 * time.Millisecond
 
 // patience returns how long t waits for another manager's compile, for shelved.Others.
 func (c *client) patience(t *attempt.Task) func(now time.Time, u *shelved.UnderWay) time.Duration {
-	j := c.request(t.Total(), true)
-	j.Cost, j.Held, j.Local = t.Cost, t.Held(j.Hosts), false
+	var j *scheduler.Job // made when it is needed, which is seldom
 	var at string
 	var asked, first time.Time
 	var p farm.Prospect
 	var there time.Duration
 	return func(now time.Time, u *shelved.UnderWay) time.Duration {
 		if u.Host != at || now.Sub(asked) >= prospectPause {
-			at, asked, p = u.Host, now, c.m.farm.Prospect(&j, u.Host)
+			if j == nil {
+				x := c.request(t.Total(), true)
+				x.Cost, x.Held, x.Local = t.Cost, t.Held(x.Hosts), false
+				j = &x
+			}
+			at, asked, p = u.Host, now, c.m.farm.Prospect(j, u.Host)
 			if !t.Cost.Known && u.Expect > 0 { // the other manager may know more
 				p.Length = min(max(u.Expect, p.Length/mostOff), p.Length*mostOff)
 			}

@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ var another = shelf.MakerOf([16]byte{0xaa, 0xbb, 0xcc, 0xdd, 0xee})
 
 // others returns a wait for a key on hosts, which lasts until something happens.
 func (r *rig) others(key resultcache.Key, hosts ...*host) *shelved.Others {
-	o := &shelved.Others{Farm: r.m.farm, Keys: []resultcache.Key{key}, Near: time.Hour, Patience: func(time.Time, *shelved.UnderWay) time.Duration { return time.Hour }}
+	o := &shelved.Others{Farm: r.m.farm, Keys: []resultcache.Key{key}, Most: 1 << 20, Near: time.Hour, Patience: func(time.Time, *shelved.UnderWay) time.Duration { return time.Hour }}
 	for _, h := range hosts {
 		o.List = append(o.List, scheduler.Host{Addr: h.Addr})
 	}
@@ -121,9 +122,13 @@ func TestOthersNews(t *testing.T) {
 		if end := r.others(key, h).Wait(t.Context()); end != shelved.Made {
 			t.Errorf("a result: %q", end)
 		}
+		o := r.others(h.put(t, 20+n, strings.Repeat("too long ", 10000)), h)
+		if o.Most = 1000; o.Wait(t.Context()) != shelved.Nobody {
+			t.Error("a result that is too long is waited for")
+		}
 		key = resultcache.Key{100 + n}
 		at := h.Begin(key, shelf.Mark{Maker: another})
-		o := r.others(key, h)
+		o = r.others(key, h)
 		seen := false
 		o.Patience = func(time.Time, *shelved.UnderWay) time.Duration { seen = true; return 0 }
 		if end := o.Wait(t.Context()); end != shelved.Late || !seen {

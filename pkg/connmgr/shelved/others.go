@@ -14,6 +14,7 @@ type Others struct {
 	Farm *farm.Farm
 	List []scheduler.Host
 	Keys []resultcache.Key // the names that the result may get; the first one is that of the job's mark
+	Most int               // the longest result that is of use, in bytes
 	// Near is the longest round trip to a host that is asked for news before anything else, if other managers have
 	// jobs there. Without that, managers that begin the same build at the same time would not know of each other's
 	// latest jobs.
@@ -21,6 +22,8 @@ type Others struct {
 	// Patience returns for how much longer the result of a job that is under way is worth waiting for; 0 or less: it
 	// is not. It is called now and then while that goes on.
 	Patience func(now time.Time, u *UnderWay) time.Duration
+
+	Waited bool // set by Wait if it did not return at once
 }
 
 // UnderWay is a job of another manager.
@@ -50,7 +53,7 @@ func Ends() []string { return []string{string(Made), string(Lost), string(Late)}
 func (o *Others) Wait(ctx context.Context) End {
 	end := Nobody
 	for first := true; ; first = false {
-		l, _ := New(o.Farm, o.List, 0)
+		l, _ := New(o.Farm, o.List, o.Most)
 		now := time.Now()
 		if first && l.news(ctx, now, o.Near) {
 			now = time.Now()
@@ -66,7 +69,7 @@ func (o *Others) Wait(ctx context.Context) End {
 		if left <= 0 {
 			return Late
 		}
-		end = Lost
+		end, o.Waited = Lost, true
 		t := time.NewTimer(left)
 		select {
 		case <-x.Look(now):
@@ -94,7 +97,7 @@ func (o *Others) Appears(ctx context.Context) bool {
 			return false
 		case <-t.C:
 		}
-		l, _ := New(o.Farm, o.List, 0)
+		l, _ := New(o.Farm, o.List, o.Most)
 		if l.news(ctx, time.Now(), o.Near) && o.known(l) {
 			return true
 		}
@@ -104,7 +107,7 @@ func (o *Others) Appears(ctx context.Context) bool {
 // Known reports whether a host has the result, or Wait would wait for one. If ask is set, it makes known what is new
 // first, as Wait does.
 func (o *Others) Known(ctx context.Context, ask bool) bool {
-	l, _ := New(o.Farm, o.List, 0)
+	l, _ := New(o.Farm, o.List, o.Most)
 	if ask {
 		l.news(ctx, time.Now(), o.Near)
 	}
@@ -151,7 +154,7 @@ func (l *Look) news(ctx context.Context, now time.Time, near time.Duration) bool
 func (l *Look) has(now time.Time, keys []resultcache.Key) bool {
 	for i := range l.up {
 		for _, key := range keys {
-			if _, ok := l.up[i].Find(now, key); ok {
+			if at, ok := l.up[i].Find(now, key); ok && l.fits(at) {
 				return true
 			}
 		}
