@@ -5,8 +5,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
@@ -241,4 +243,58 @@ func TestPatience(t *testing.T) {
 			t.Errorf("%s: %v is without bounds", what, got)
 		}
 	}
+}
+
+// TestOthersInVain: a mark of a job that never ends costs a bounded time, and the host's program nothing. A result that
+// comes at last is there within a look.
+func TestOthersInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.Results = []results.Tier{{Name: resultcache.TierFarm, Read: true}} })
+		h := &host{mem: make([]byte, shelf.Size(1<<20))}
+		var err error
+		if h.Shelf, err = shelf.New(h.mem, 1<<20, &h.mu); err != nil {
+			t.Fatal(err)
+		}
+		key := resultcache.Key{1, 1}
+		h.Begin(key, shelf.Mark{Maker: another, Expect: time.Hour, Running: true})
+		h.Daemon = daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.Shelf, d.ShelfGuard = h.mem, &h.mu })
+		list := s.m.lists.Of(h.Addr).Sched
+		s.m.farm.Want(list, nil)
+		synctest.Wait()
+		l := s.m.farm.Link(h.Addr)
+		if l == nil || !l.KnowsShelf(t.Context()) {
+			t.Fatal("not connected")
+		}
+		p := farm.Prospect{Length: 2 * time.Second}
+		o := &shelved.Others{Farm: s.m.farm, List: list, Keys: []resultcache.Key{key}, Most: 1 << 20, Near: time.Second,
+			Patience: func(now time.Time, u *shelved.UnderWay) time.Duration {
+				return patience(&p, now.Sub(u.Since), u.Running)
+			}}
+		before, began := l.QP().Stats(), time.Now()
+		if end := o.Wait(t.Context()); end != shelved.Late {
+			t.Errorf("%q", end)
+		}
+		after, took := l.QP().Stats(), time.Since(began)
+		if took < 4900*time.Millisecond || took > 5100*time.Millisecond { // it was first seen a little earlier
+			t.Errorf("it has waited %v for a job of %v", took, p.Length)
+		}
+		if n := after.ReadsSent - before.ReadsSent; n < 100 || n > 510 {
+			t.Errorf("%d Reads in %v", n, took)
+		}
+
+		key = resultcache.Key{2, 1}
+		at := h.Begin(key, shelf.Mark{Maker: another})
+		o.Keys[0] = key
+		time.AfterFunc(1500*time.Millisecond, func() {
+			h.put(t, 2, "object")
+			h.End(at)
+		})
+		began = time.Now()
+		if end := o.Wait(t.Context()); end != shelved.Made || !o.Waited {
+			t.Errorf("%q", end)
+		}
+		if took := time.Since(began); took < 1500*time.Millisecond || took > 1520*time.Millisecond {
+			t.Errorf("a result of 1.5 s is there after %v", took)
+		}
+	})
 }
