@@ -41,23 +41,23 @@ var golden = []struct {
 	{&Return{Credit: 9}, "06 0900000000000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 100, TextOff: 128, TextLen: 4096,
 		Sink: Window{STag: 7, TO: 8, Len: 9}, Source: Window{STag: 10, TO: 11, Len: 12}, Fetch: 1 << 28, Timeout: 60000, Digest: sixteen,
-		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true, Store: true, Key: [32]byte(append(sixteen[:], sixteen[:]...))},
+		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true, Store: true, Key: [32]byte(append(sixteen[:], sixteen[:]...)), Join: true, Base: "/b", Moved: [32]byte(append(sixteen[:], sixteen[:]...))},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "64000000 80000000 0010000000000000" +
 			"07000000 0800000000000000 0900000000000000 0a000000 0b00000000000000 0c00000000000000" +
-			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01 01" + sixteenHex + sixteenHex + "00000000"},
+			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01 01" + sixteenHex + sixteenHex + "01 02 2f62" + sixteenHex + sixteenHex + "00000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 1, TextOff: 64, Sink: Window{STag: 7, TO: 8, Len: 9}, Carried: []byte("source")},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "01000000 40000000 0000000000000000" +
 			"07000000 0800000000000000 0900000000000000" + strings.Repeat("00", 20) +
-			"0000000000000000 00000000" + strings.Repeat("00", 16) + "0000000000000000 0000000000000000 00000000 00 00" + strings.Repeat("00", 32) + "06000000 736f75726365"},
+			"0000000000000000 00000000" + strings.Repeat("00", 16) + "0000000000000000 0000000000000000 00000000 00 00" + strings.Repeat("00", 32) + "00 00 06000000 736f75726365"},
 	{&Grant{Seq: 2, Credits: []Credit{{ID: 0x0102}}}, "04 02000000 01 0201000000000000" + strings.Repeat("00", 20)},
 	{&Result{ID: 5, Status: StatusFailed, Cause: CauseTooBig, Exit: 1, Signal: 9,
 		Stdout: Segment{1, 2}, Stderr: Segment{3, 4}, Files: []File{{Index: 1, Exec: true, Segment: Segment{5, 6}}},
-		Queue: 10, Wall: 11, CPU: 12, MaxRSS: 13, Window: Window{STag: 14, TO: 15, Len: 16}, Load: load, Next: &credit, Digest: sixteen, Packed: 800, Detail: "big"},
+		Queue: 10, Wall: 11, CPU: 12, MaxRSS: 13, Window: Window{STag: 14, TO: 15, Len: 16}, Load: load, Next: &credit, Digest: sixteen, Packed: 800, Joined: true, Detail: "big"},
 		"08 0500000000000000 02 0a 01 09" +
 			"0100000000000000 0200000000000000 0300000000000000 0400000000000000" +
 			"01 01 01 0500000000000000 0600000000000000" +
 			"0a000000 0b000000 0c000000 0d00000000000000" +
-			"0e000000 0f00000000000000 1000000000000000" + loadHex + "01" + creditHex + sixteenHex + "2003000000000000 03 626967"},
+			"0e000000 0f00000000000000 1000000000000000" + loadHex + "01" + creditHex + sixteenHex + "2003000000000000 01 03 626967"},
 	{&Cancel{Seq: 4, Jobs: []uint64{5, 6}}, "09 04000000 02 0500000000000000 0600000000000000"},
 	{&Heartbeat{Seq: 5}, "0a 05000000"},
 	{&Drain{Seq: 6}, "0b 06000000"},

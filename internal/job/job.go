@@ -41,6 +41,7 @@ const (
 	MaxVersion = 28      // bytes of each of those names
 	BodyAlign  = 64      // the text starts at the next multiple of this after the Body
 	MaxName    = 64      // bytes of Hello.Name
+	MaxBase    = 250     // bytes of Job.Base
 	MaxDetail  = 200     // bytes of a line for a person
 	MaxBodyLen = 4 << 20 // bytes of an encoded Body, or of all its Lists together; Linux limits a command to 2 MiB
 	MaxLists   = 1024    // in one Body
@@ -205,6 +206,11 @@ type Job struct {
 	Zstd      bool     // the result may be packed
 	Store     bool     // Body has Blobs or Lists, which are processed before the job is queued
 	Key       [32]byte // names the result, if the host may keep it on the tenant's shelf (resultcache.Key); zero = it may not
+	Join      bool     // an equal job of the tenant with the same Key that is under way may answer this one
+	// Base is a directory on which the result may turn out not to depend (package move); it is kept under the name Moved
+	// then, instead of Key. Empty: none.
+	Base  string
+	Moved [32]byte
 	// Carried is Body and text, or the frame of them, if the Send brings them: the only field beyond MaxMessage. nil = it does not.
 	Carried []byte
 }
@@ -301,6 +307,7 @@ type Result struct {
 	Next             *Credit  // replaces the one that the job spent, or nil
 	Digest           [16]byte // package digest, over all bytes up to the end of the last segment, unpacked; zero = none
 	Packed           uint64   // bytes in the sink or Window that form one zstd frame of the result, which the segments describe unpacked; 0 = plain
+	Joined           bool     // it is the result of an equal job; Wall, CPU and MaxRSS are those of that one
 	Detail           string   // explains Cause, one line of at most MaxDetail bytes; empty if the compiler ran
 }
 

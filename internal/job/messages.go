@@ -169,7 +169,10 @@ func (m *Job) appendTo(b []byte) []byte {
 	b = wire.AppendUint64(b, m.Memory)
 	b = wire.AppendUint32(b, m.Expect)
 	b = wire.AppendBool(wire.AppendBool(b, m.Zstd), m.Store)
-	b = append(b, m.Key[:]...)
+	b = wire.AppendBool(append(b, m.Key[:]...), m.Join)
+	if b = appendShort(b, m.Base, MaxBase); m.Base != "" {
+		b = append(b, m.Moved[:]...)
+	}
 	return append(wire.AppendUint32(b, uint32(len(m.Carried))), m.Carried...)
 }
 
@@ -191,6 +194,10 @@ func (m *Job) parse(r *reader) {
 	m.Zstd = r.Bool()
 	m.Store = r.Bool()
 	copy(m.Key[:], r.Take(len(m.Key)))
+	m.Join = r.Bool()
+	if m.Base = r.short(MaxBase); m.Base != "" {
+		copy(m.Moved[:], r.Take(len(m.Moved)))
+	}
 	n := r.Uint32()
 	if int64(n) != int64(len(r.Rest)) {
 		r.Fail("another length than the message carries")
@@ -223,7 +230,7 @@ func (m *Result) appendTo(b []byte) []byte {
 		b = m.Next.appendTo(b)
 	}
 	b = append(b, m.Digest[:]...)
-	b = wire.AppendUint64(b, m.Packed)
+	b = wire.AppendBool(wire.AppendUint64(b, m.Packed), m.Joined)
 	return appendShort(b, m.Detail, MaxDetail)
 }
 
@@ -263,6 +270,7 @@ func (m *Result) parse(r *reader) {
 	}
 	m.Digest = r.array16()
 	m.Packed = r.Uint64()
+	m.Joined = r.Bool()
 	m.Detail = r.short(MaxDetail)
 }
 

@@ -170,6 +170,7 @@ func (a *audit) compile(may func(addr string) bool) *attempt.Attempt {
 		return nil
 	}
 	x := attempt.New(a.ctx, a.t, g, sink, time.Now())
+	x.Alone = true
 	x.Run()
 	if x.Out.Result == nil || !x.InSink() {
 		x.Release()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -78,7 +79,7 @@ func (c *client) onConnected(k *known.Job) (done bool, err error) {
 	return c.seek(k, func() (*resultcache.Entry, string) {
 		hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
 		hosts.Await(c.Context())
-		return c.m.results.Find(c.Context(), &results.Look{Key: c.names(k).exact, Room: c.room, Check: c.checker(k), Farm: hosts, Only: resultcache.TierFarm})
+		return c.findIn(k, &results.Look{Farm: hosts, Only: resultcache.TierFarm})
 	})
 }
 
@@ -108,22 +109,30 @@ func (c *client) seek(k *known.Job, find func() (*resultcache.Entry, string)) (d
 
 // find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.
 func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
+	var hosts *shelved.Look
+	hosts, c.later = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	return c.findIn(k, &results.Look{Farm: hosts})
+}
+
+// findIn does the same where a look says. It sets what is missing there.
+func (c *client) findIn(k *known.Job, where *results.Look) (*resultcache.Entry, string) {
 	n := c.names(k)
 	if n.base != "" {
-		look := &results.Look{Key: n.moved, Room: func(n int) ([]byte, error) { return make([]byte, n), nil },
-			Check: func(e *resultcache.Entry) error {
-				if !c.moveHere(k, n.base, e) {
-					return resultcache.ErrMiss
-				}
-				return c.check(k, e)
-			}}
-		if e, tier := c.m.results.Find(c.Context(), look); e != nil && c.moveHere(k, n.base, e) {
+		look := *where
+		look.Key, look.Room = n.moved, func(n int) ([]byte, error) { return make([]byte, n), nil }
+		look.Check = func(e *resultcache.Entry) error {
+			if !c.moveHere(k, n.base, e) {
+				return resultcache.ErrMiss
+			}
+			return c.check(k, e)
+		}
+		if e, tier := c.m.results.Find(c.Context(), &look); e != nil && c.moveHere(k, n.base, e) {
 			return e, tier
 		}
 	}
-	var hosts *shelved.Look
-	hosts, c.later = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
-	return c.m.results.Find(c.Context(), &results.Look{Key: n.exact, Room: c.room, Check: c.checker(k), Second: c.second(k), Farm: hosts})
+	look := *where
+	look.Key, look.Room, look.Check, look.Second = n.exact, c.room, c.checker(k), c.second(k)
+	return c.m.results.Find(c.Context(), &look)
 }
 
 // moveHere makes e, which may be from another directory, the result of k, and puts its outputs into the client's sink.
@@ -224,17 +233,43 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 	began := time.Now()
 	t := c.knownTask(k)
 	if c.m.o.shelves() {
-		t.Result = n.exact
+		t.Result, t.Join = n.exact, c.mayFind()
+		if n.base != "" && len(n.base) <= job.MaxBase {
+			t.Below, t.Moved = string(n.base), n.moved
+		}
 	}
-	r, no := c.compile(t, true)
+	e := c.onOthers(k, t)
+	var r *ipc.Result
+	var no *ipc.GoLocal
+	for e == nil {
+		if r, no = c.compile(t, true); no != elsewhere {
+			break
+		}
+		e = c.onOthers(k, t)
+	}
+	if e != nil {
+		sink := c.sink.Share()
+		c.m.clients.Go(func() {
+			entry, err := e.Append(nil)
+			sink.Drop()
+			if err != nil {
+				entry = nil // cannot be
+			}
+			flight.End(e.Key, entry)
+		})
+		return c.cached(k, e, resultcache.TierFarm), nil
+	}
 	if no != nil || r.Exit != 0 || r.Signal != 0 {
 		flight.End(n.exact, nil)
 		return r, no
 	}
 	list := c.list.Sched
 	twice := c.stepsTwice(k)
+	if r.Cached != "" { // the compile began before
+		began = began.Add(-time.Duration(r.CompileUS) * time.Microsecond)
+	}
 	made := madeFrom{k: k, compiler: c.compiler.ID, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
-	e := &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
+	e = &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {

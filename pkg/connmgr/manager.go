@@ -119,6 +119,7 @@ type client struct {
 	compiler compilers.Compiler
 	query    *inputs.Query // that was answered by a doubt, or nil
 	later    bool          // its result was looked for before any host was connected
+	waits    int           // in vain, for compiles of other managers
 	named    names         // of the job's result
 
 	// its memory, and what it counts as

@@ -1,12 +1,15 @@
 package connmgr
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -55,7 +58,7 @@ func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal)
 			return nil, no
 		}
 	}
-	r.req.Job.Cost = t.Cost
+	r.req.Job.Cost, r.req.Job.Name = t.Cost, binary.LittleEndian.Uint64(t.Result[:])
 	r.req.Job.Held = t.Held(r.req.Job.Hosts)
 	r.req.Races = true
 	won, no := r.run()
@@ -69,6 +72,11 @@ func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal)
 	}
 	res := won.Answer(r.started)
 	c.note(res)
+	if won.Out.Result.Joined {
+		res.Cached = resultcache.TierFarm
+		c.record.Cached, c.record.Made = res.Cached, time.Now()
+		c.m.metrics.Cached(res.Cached, results.Joined)
+	}
 	c.record.CPUUS = won.Out.Result.CPU
 	c.record.Carrier = won.Carrier.String()
 	if won.Sink != c.sink {
@@ -115,9 +123,9 @@ func (r *race) next() *ipc.GoLocal {
 	c, asked := r.c, time.Now()
 	// Wait without a limit: a full farm is no reason to give up, and the scheduler judges hosts that give no
 	// credit.
-	g, err := c.m.farm.Pick(c.Context(), r.req)
-	if err != nil {
-		return attempt.Interrupted
+	g, no := r.pick()
+	if no != nil {
+		return no
 	}
 	c.consider(r.req)
 	if g.Host == nil {

@@ -66,6 +66,15 @@ func (s *Scheduler) Consider(now time.Time, j *Job, d *Decision) []Considered {
 	return list
 }
 
+// Length returns how long j is expected to run on a host, which must be known, once it has a core there.
+func (s *Scheduler) Length(now time.Time, addr string, j *Job) time.Duration {
+	h := s.host(addr)
+	if h == nil {
+		return 0
+	}
+	return s.length(h, s.clock(now), s.time(j), j.Toolchain)
+}
+
 func btoi(b bool) int {
 	if b {
 		return 1

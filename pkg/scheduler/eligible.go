@@ -149,8 +149,8 @@ func (h *host) places(e *Host) int {
 	return n
 }
 
-// better reports whether a comes before b, which stands earlier in the list, given their places.
-func better(t time.Duration, a *host, aPlaces int, b *host, bPlaces int) bool {
+// better reports whether a comes before b, which stands earlier in the list, given their places, for a job of that name.
+func better(t time.Duration, a *host, aPlaces int, b *host, bPlaces int, name uint64) bool {
 	// running/places, cross-multiplied.
 	if x, y := len(a.runs)*bPlaces, len(b.runs)*aPlaces; x != y {
 		return x < y
@@ -161,7 +161,23 @@ func better(t time.Duration, a *host, aPlaces int, b *host, bPlaces int) bool {
 	if x, y := aOthers*max(b.capacity.Jobs, 1), bOthers*max(a.capacity.Jobs, 1); x != y {
 		return x < y
 	}
-	return aLoad < bLoad
+	if aLoad != bLoad {
+		return aLoad < bLoad
+	}
+	return name != 0 && weight(name, a.addr) > weight(name, b.addr)
+}
+
+// weight returns how much a job of that name belongs to a host (D. G. Thaler, C. V. Ravishankar: Using name-based
+// mappings to increase hit rates, 1998). Managers that want the same result at the same time so tend to choose the same
+// host, which compiles it once.
+func weight(name uint64, addr string) uint64 {
+	h := name ^ 14695981039346656037
+	for i := range len(addr) {
+		h = (h ^ uint64(addr[i])) * 1099511628211
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	return h ^ h>>33
 }
 
 // viewOld is the age at which a view of a host's load no longer counts.

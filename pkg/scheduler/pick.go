@@ -25,8 +25,8 @@ type candidate struct {
 //
 //   - Run on that host if it has a free credit. Among hosts with as good a finish, the
 //     one with the smallest part of its places taken; then the one with fewer jobs of
-//     other managers, then with the lower load, then the first in the list (or any,
-//     with Random).
+//     other managers, then with the lower load, then the one that the job's Name belongs
+//     to, or the first in the list (or any, with Random).
 //   - Local, if this machine would finish earlier and has a core free; or if the list's
 //     local share has a free place and the hosts are busy, or the list is nothing but a
 //     local share.
@@ -211,9 +211,12 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, again bool, w *wai
 		}
 	}
 	limit := best.finish + best.length/tieOf
-	tie := candidate{}
+	tie, name := candidate{}, j.Name
+	if j.Random {
+		name = 0
+	}
 	for _, c := range s.found {
-		if c.finish <= limit && (tie.h == nil || better(t, c.h, c.places, tie.h, tie.places)) {
+		if c.finish <= limit && (tie.h == nil || better(t, c.h, c.places, tie.h, tie.places, name)) {
 			tie = c
 		}
 	}

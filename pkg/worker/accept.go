@@ -43,6 +43,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	defer s.mu.Unlock()
 	// The task must not outlive the connection, which waits for it.
 	c.work.Add(1)
+	t.mark()
 	if m.Source.STag != 0 || m.Store {
 		if m.Store {
 			t.before, t.taken = slices.Clone(c.taking), make(chan struct{})

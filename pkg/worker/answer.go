@@ -71,6 +71,7 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(c.tasks, t.m.ID)
+	t.overLocked()
 	c.lent.Answered()
 	s.missedLocked(t)
 	t.yielded(r)

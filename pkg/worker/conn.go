@@ -165,6 +165,10 @@ type task struct {
 	started time.Time    // when it got a core
 	lent    lend.Job     // its turn on a core; guarded by Server.mu
 
+	moves  bool  // its result does not depend on Job.Base
+	marked int   // its mark on the shelf; 0: none
+	twin   *twin // what equal jobs wait for; nil: nothing; guarded by Server.mu
+
 	lacks []unit.ContentID // contents that it names and this host lacks: it is refused
 
 	// owned by the goroutine that has the task, set from the body

@@ -103,6 +103,7 @@ const (
 	resultRefused = "refused"
 	resultSignal  = "signal" // a signal ended the compiler
 	resultFailed  = "failed" // the compiler's exit status is not 0
+	resultJoined  = "joined" // nothing ran: it is the result of an equal job
 )
 
 // Results of canaries.
@@ -193,9 +194,11 @@ func (m *Metrics) answered(t *task, r *job.Result) {
 		result = resultSignal
 	case r.Exit != 0:
 		result = resultFailed
+	case r.Joined:
+		result = resultJoined
 	}
 	m.jobs.WithLabelValues(result, policy.Label(t.language)).Inc()
-	if r.CPU != 0 || r.Wall != 0 {
+	if !r.Joined && (r.CPU != 0 || r.Wall != 0) {
 		m.seconds.Observe(float64(r.Wall) / 1e6)
 		m.cpu.Observe(float64(r.CPU) / 1e6)
 		m.memory.Observe(float64(r.MaxRSS))

@@ -118,6 +118,7 @@ func (c *conn) release() {
 		errs = append(errs, k.free())
 	}
 	for _, t := range c.tasks { // those that met a panic
+		t.overLocked()
 		s.missedLocked(t)
 		errs = append(errs, t.k.free())
 		t.job.Drop()

@@ -73,7 +73,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for _, c := range []job.Cause{job.CauseTree, job.CauseMemory, job.CauseSandbox, job.CauseLacks} {
 		m.refusals.WithLabelValues(c.String())
 	}
-	results := []string{resultOK, resultRefused, resultSignal, resultFailed}
+	results := []string{resultOK, resultRefused, resultSignal, resultFailed, resultJoined}
 	for _, c := range []job.Cause{job.CauseTimeout, job.CauseCancelled, job.CauseTooBig, job.CauseDisk, job.CauseInternal,
 		job.CauseUndeclared, job.CauseDigest, job.CauseMemory, job.CauseLimit} {
 		results = append(results, c.String())
@@ -119,7 +119,7 @@ func (m *Metrics) AuthCauses(causes []string) {
 }
 
 // log writes the ordinary log's line for a job.
-func (r *runner) log(t *task, res *job.Result, n int) {
+func (t *task) log(res *job.Result, n int) {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.Uint64("job", t.m.ID),
@@ -145,7 +145,10 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 		}
 		attrs = append(attrs, slog.String("cause", res.Cause.String()), slog.String("detail", res.Detail))
 	}
-	t.c.log.LogAttrs(r.s.ctx, level, "job", attrs...)
+	if res.Joined {
+		attrs = append(attrs, slog.Bool("joined", true))
+	}
+	t.c.log.LogAttrs(t.c.s.ctx, level, "job", attrs...)
 }
 
 // contents collects the metrics of the store, all 0 if there is no store.

@@ -159,6 +159,7 @@ func (s *Server) dropLocked(c *conn) []*task {
 			continue
 		}
 		delete(c.tasks, id)
+		t.overLocked()
 		c.lent.Answered()
 		t.job.Drop()
 		c.sending[c.nextWRLocked()] = t.k // freed with the connection

@@ -54,12 +54,16 @@ func (r *runner) do(t *task) {
 	defer t.c.work.Done()
 	defer r.clean()
 	defer r.s.rescue(t.c.log, t.c.qp.Abort) // so that the client does not wait for an answer that never comes
+	if t.marked != 0 {
+		t.c.shelf.Runs(t.marked)
+	}
 	res, n := r.run(t)
 	res.Queue, res.Wall = run.Micros(t.started.Sub(t.queued)), run.Micros(time.Since(t.started))
 	r.s.ran(t, res)
 	t.shelve(res, n)
+	t.share(res, n)
 	t.answer(res, n)
-	r.log(t, res, n)
+	t.log(res, n)
 }
 
 // run does a task. It returns what run.Place.Do returns, also if the task met a bug of ours.
@@ -79,6 +83,9 @@ func (r *runner) run(t *task) (res *job.Result, n int) {
 	}
 	j := &t.job
 	j.Enter = func() error { return r.prepare(r.s.ctx) }
+	if t.m.Base != "" && t.c.shelf != nil {
+		j.Made = t.made
+	}
 	j.Trouble = func(err error) { r.s.noted(t, err) }
 	j.Limit = r.s.settings.Load().JobTimeout
 	if t.m.Timeout != 0 {

@@ -69,6 +69,7 @@ type Server struct {
 	copying   int64 // bytes of memory for results that are being copied from clients
 	closing   bool
 	page      page
+	twins     map[twinName]*twin // jobs under way for which equal ones can wait
 }
 
 // drain is how far Server.Drain has come.

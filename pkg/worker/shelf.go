@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
+	"github.com/rdistcc/rdistcc/pkg/resultcache/move"
 	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
 )
 
@@ -67,10 +68,14 @@ func (c *conn) leaveShelf() error {
 // that content, and the time to copy it if the shelf is in a file.
 func (t *task) shelve(r *job.Result, n int) {
 	c, m := t.c, t.m
-	if c.shelf == nil || m.Key == [32]byte{} || t.files == 0 || r.Status != job.StatusRan || r.Exit != 0 || r.Signal != 0 || t.job.Cut {
+	if c.shelf == nil || !t.good(r) {
 		return
 	}
-	e := resultcache.Raw{Key: m.Key, Exit: r.Exit, Packed: r.Packed != 0, Stdout: uint32(r.Stdout.Len), Stderr: uint32(r.Stderr.Len)}
+	key, base := resultcache.Key(m.Key), ""
+	if t.moves {
+		key, base = m.Moved, m.Base
+	}
+	e := resultcache.Raw{Key: key, Exit: r.Exit, Packed: r.Packed != 0, Stdout: uint32(r.Stdout.Len), Stderr: uint32(r.Stderr.Len)}
 	for i := range r.Files {
 		e.Files = append(e.Files, resultcache.RawFile{Index: r.Files[i].Index, Len: uint32(r.Files[i].Len)})
 	}
@@ -81,14 +86,28 @@ func (t *task) shelve(r *job.Result, n int) {
 	}
 	// Clients know the host by a name that it does not know.
 	e.Origin = resultcache.Origin{Made: time.Now(), Builder: c.name, Source: t.source, Compiler: t.job.Toolchain.Family + " " + t.job.Toolchain.Version,
-		CPU: time.Duration(r.CPU) * time.Microsecond, Wall: time.Since(t.started)}
+		CPU: time.Duration(r.CPU) * time.Microsecond, Wall: time.Since(t.started), Base: base}
 	front, err := e.AppendFront(make([]byte, 0, 512))
-	if err == nil && !c.shelf.Put(m.Key, front, e.Outputs) {
+	if err == nil && !c.shelf.Put(key, front, e.Outputs) {
 		err = errors.New("it is too long for the shelf, or there is no room")
 	}
 	if err != nil {
 		c.log.Debug("a result is not kept", "job", m.ID, "err", err)
 	}
+}
+
+// made finds out whether a result depends on the directory that its client has named.
+func (t *task) made(b *job.Body, r *job.Result, content []byte) {
+	base, ok := move.Of(t.m.Base)
+	if !ok || string(base) != t.m.Base {
+		return
+	}
+	part := func(s job.Segment) []byte { return content[s.Off:][:s.Len] }
+	var outputs []move.Output
+	for i := range r.Files {
+		outputs = append(outputs, move.Output{Kind: b.Outputs[r.Files[i].Index].Kind, Data: part(r.Files[i].Segment)})
+	}
+	t.moves = base.Outputs(part(r.Stdout), part(r.Stderr), outputs)
 }
 
 // openShelves makes the shelves, if the settings have room for any.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -274,4 +275,37 @@ func (d unguarded) Attr() iwarp.DeviceAttr {
 	a := d.Device.Attr()
 	a.Guard = false
 	return a
+}
+
+// TestShelfOfBases: a result in which the client's directory is nowhere is kept by the name that does not depend on it,
+// packed or not; any other by its own. A directory that cannot be one is none.
+func TestShelfOfBases(t *testing.T) {
+	ts, c := startTrees(t, func(o *Options) { o.Results = 16 << 20 })
+	for i, x := range []struct {
+		base  string
+		debug bool
+		zstd  bool
+		moves bool
+	}{{"/src", false, false, true}, {"/src", false, true, true}, {"/src", true, false, false}, {"/src", true, true, false}, {"/elsewhere", true, false, true}, {"src", false, false, false}, {"/a/../src", false, false, false}} {
+		exact, moved := resultcache.Key{1, byte(i)}, resultcache.Key{2, byte(i)}
+		q := keyed("int big[] = {"+strings.Repeat("1,", 20000)+"};\n", exact)
+		if x.debug {
+			q.body.Args = append([]string{"-g"}, q.body.Args...)
+		}
+		q.change = func(m *job.Job) { m.Key, m.Base, m.Moved, m.Zstd = exact, x.base, moved, x.zstd }
+		r := c.do(ts.tool("gcc"), q)
+		if r.Status != job.StatusRan || r.Exit != 0 || x.zstd != (r.Packed != 0) {
+			t.Fatalf("%+v: %s", r.Result, r.bytes(r.Stderr))
+		}
+		there, not, base := exact, moved, ""
+		if x.moves {
+			there, not, base = moved, exact, x.base
+		}
+		if e := c.look(there); e == nil || e.Base != base {
+			t.Errorf("%+v: %+v", x, e)
+		}
+		if c.look(not) != nil {
+			t.Errorf("%+v: it is kept by the other name", x)
+		}
+	}
 }

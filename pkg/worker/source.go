@@ -88,20 +88,26 @@ func (t *task) bring(ctx context.Context) {
 	if r == nil && t.m.Store {
 		r = t.takeIn(ctx)
 	}
+	n := 0
+	if r == nil {
+		r, n = t.joined(ctx)
+	}
 	if queued = r == nil && t.here(ctx); queued {
 		return
 	}
 	switch {
 	case errors.Is(context.Cause(ctx), errSlowFetch):
-		r = run.Failed(job.Refuse(job.CauseTimeout, "%v", errSlowFetch))
+		r, n = run.Failed(job.Refuse(job.CauseTimeout, "%v", errSlowFetch)), 0
 	case r == nil || ctx.Err() != nil:
-		r = &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
+		r, n = &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0
 	}
-	n := 0
 	if r.Cause == job.CauseLacks {
 		n = t.tellLacking(r)
 	}
 	t.answer(r, n)
+	if r.Joined {
+		t.log(r, n)
+	}
 }
 
 // fetch fetches the source if it is in a window. It returns an answer if the job ends here, nil otherwise.

@@ -15,7 +15,7 @@
 //	telling      tell.go board.go shelf.go copies.go credits.go offer.go host.go idle.go count.go
 //	deciding     fitness.go confinement.go auth.go endings.go
 //	doing        queue.go canary.go sandbox.go compilers.go admit.go streams.go answer.go tick.go status.go metrics.go
-//	a job's way  accept.go source.go intake.go runner.go
+//	a job's way  accept.go source.go intake.go twins.go runner.go
 //	lifetimes    life.go serve.go worker.go
 package worker
 

@@ -35,6 +35,7 @@ type Attempt struct {
 	Out  Outcome     // set once Run has returned
 
 	Carrier job.Carrier // how the source travels; set by Run
+	Alone   bool        // the host has to compile it, whatever it has; set by the caller
 	Hedge   bool        // it is the second of two at the same time; set by the caller
 
 	grant    farm.Grant // that it uses

@@ -97,7 +97,7 @@ func (a *Attempt) fly() Outcome {
 		Memory:  a.Cost.Memory,
 		Expect:  milliseconds(a.Cost.Time),
 		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
-		Store: load.contents != nil, Key: a.Result,
+		Store: load.contents != nil, Key: a.Result, Join: a.Join && !a.Alone, Base: a.Below, Moved: a.Moved,
 	}
 	if err := a.pack(m, load, a.Carrier); err != nil {
 		return a.notRegistered(err)

@@ -50,6 +50,9 @@ type Task struct {
 	TextOff   uint32
 	Key       history.Key
 	Result    resultcache.Key                 // the host may keep the result by that name; zero: it may not
+	Moved     resultcache.Key                 // its name if it does not depend on Below
+	Below     string                          // a directory; empty: there is no Moved
+	Join      bool                            // an equal job that is under way on the host may answer it
 	Object    func() (outputs.Object, bool)   // the kind of object that the local compiler makes; false: not known
 	Cost      scheduler.Cost                  // what it is expected to take
 	Compress  map[string]hostlist.Compression // by address, for hosts for which the list sets one

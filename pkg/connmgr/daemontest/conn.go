@@ -17,6 +17,7 @@ import (
 type Conn struct {
 	d    *Daemon
 	QP   iwarp.QP
+	Boot [16]byte // of the manager
 	cq   iwarp.CQ
 	recv []byte
 	rmr  iwarp.MR

@@ -137,10 +137,11 @@ func (d *Daemon) accept() {
 			_ = r.Reject(d.Reject.Append(nil))
 			continue
 		}
-		if g, err := job.ParseGreeting(r.Info().PrivateData); err != nil || g.Version != job.Version {
+		g, err := job.ParseGreeting(r.Info().PrivateData)
+		if err != nil || g.Version != job.Version {
 			d.t.Errorf("greeting %x: %v", r.Info().PrivateData, err)
 		}
-		c := &Conn{d: d, Slots: make(map[uint64]slot), running: make(map[uint64]*Job),
+		c := &Conn{d: d, Boot: g.Boot, Slots: make(map[uint64]slot), running: make(map[uint64]*Job),
 			offers: make(map[uint64]iwarp.MR), read: make(chan iwarp.Status, 1),
 			recv: make([]byte, recvs*d.recvLen())}
 		if err := c.open(r); err != nil {

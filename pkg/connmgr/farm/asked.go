@@ -74,6 +74,32 @@ func (f *Farm) Shelves(now time.Time, list []scheduler.Host) (up []Shelf, down b
 	return up, down
 }
 
+// Prospect is what can be expected of a job that is under way on a host for another manager, and of the same job if it
+// were sent to a host now.
+type Prospect struct {
+	Length time.Duration // how long it runs on that host
+	There  time.Duration // when it would be done there, behind all that is there already; 0: that is not known
+	Free   bool          // some host has a place for it now
+	Anew   time.Duration // when it would be done on the best one of these
+}
+
+// Prospect returns what can be expected of a job that is under way on that host.
+func (f *Farm) Prospect(j *scheduler.Job, on string) (p Prospect) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	p.Length = f.sched.Length(now, on, j)
+	for _, x := range f.sched.Consider(now, j, &scheduler.Decision{}) {
+		if x.Host == on {
+			p.There = x.Finish
+		}
+		if x.Finish > 0 && x.Why == "" && (!p.Free || x.Finish < p.Anew) {
+			p.Anew, p.Free = x.Finish, true
+		}
+	}
+	return p
+}
+
 // ForgetResult makes no host that is connected now be asked for what it keeps for key.
 func (f *Farm) ForgetResult(key resultcache.Key) {
 	f.mu.Lock()

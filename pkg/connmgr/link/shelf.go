@@ -28,6 +28,7 @@ type shelfReader struct {
 	busy    bool // the head or records are being read
 	asked   time.Time
 	damaged int
+	looks   looks
 
 	bytes         uint64 // read so far
 	marked        uint64 // of these, until the last tick
@@ -124,19 +125,9 @@ func (l *Link) startShelfLocked(x *rdmaread.Pull, err error) {
 
 // refreshShelfLocked starts a look at the head, and at the records that are new.
 func (l *Link) refreshShelfLocked(now time.Time) {
-	s := &l.shelf
-	if s.busy || now.Sub(s.asked) < shelfPause {
-		return
+	if s := &l.shelf; !s.busy && now.Sub(s.asked) >= shelfPause {
+		l.lookLocked(now)
 	}
-	s.busy, s.asked = true, now
-	l.startShelfLocked(l.readShelfLocked(0, shelf.HeadLen, nil, func(b []byte, err error) {
-		if err == nil && l.headLocked(b) {
-			l.recordsLocked()
-		} else {
-			s.busy = false
-			l.shelvesKnownLocked()
-		}
-	}))
 }
 
 // headLocked takes over a head that was read. It reports whether it was whole.
@@ -159,14 +150,12 @@ func (l *Link) recordsLocked() {
 	s := &l.shelf
 	off, n := s.index.Next()
 	if n == 0 {
-		s.busy = false
-		l.shelvesKnownLocked()
+		l.lookedLocked()
 		return
 	}
 	l.startShelfLocked(l.readShelfLocked(off, n, nil, func(b []byte, err error) {
 		if err != nil { // the link ends
-			s.busy = false
-			l.shelvesKnownLocked()
+			l.lookedLocked()
 			return
 		}
 		s.index.Add(b)

@@ -9,6 +9,7 @@ import (
 // cacheMetrics are the time series about the cache of results.
 type cacheMetrics struct {
 	looks  *prometheus.CounterVec
+	waits  *prometheus.CounterVec
 	saved  prometheus.Counter
 	copies *prometheus.CounterVec
 }
@@ -18,6 +19,9 @@ func newCacheMetrics(from *Source) *cacheMetrics {
 		looks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_cache_total",
 			Help: "Looks for results in each tier of the cache: hit, second (a hit by what the compile had read), miss, error (also of writes), or joined with an equal job under way."},
 			[]string{"tier", "result"}),
+		waits: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_cache_waits_total",
+			Help: "Waits for results that hosts were making for other managers: made, lost (there is none, or the host is gone), or late (it was better to compile)."},
+			[]string{"result"}),
 		saved: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_cache_saved_cpu_seconds_total",
 			Help: "CPU time that the compiles of hits had taken."}),
 	}
@@ -31,15 +35,21 @@ func newCacheMetrics(from *Source) *cacheMetrics {
 			x.looks.WithLabelValues(tier, outcome)
 		}
 	}
+	for _, end := range from.WaitEnds {
+		x.waits.WithLabelValues(end)
+	}
 	return x
 }
 
 func (x *cacheMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{x.looks, x.saved, x.copies}
+	return []prometheus.Collector{x.looks, x.waits, x.saved, x.copies}
 }
 
 // Cached counts an event of a tier of the cache, one of Source.CacheOutcomes.
 func (x *cacheMetrics) Cached(tier, outcome string) { x.looks.WithLabelValues(tier, outcome).Inc() }
+
+// Waited counts a wait for what a host was making for another manager, by its end, one of Source.WaitEnds.
+func (x *cacheMetrics) Waited(end string) { x.waits.WithLabelValues(end).Inc() }
 
 // SavedCPU counts what the compile of a hit had taken.
 func (x *cacheMetrics) SavedCPU(d time.Duration) { x.saved.Add(d.Seconds()) }

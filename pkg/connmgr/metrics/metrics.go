@@ -28,6 +28,7 @@ type Source struct {
 	Carriers []string
 	// Tiers are those of the cache of results, and CacheOutcomes the words for what comes of a look into one.
 	Tiers, CacheOutcomes []string
+	WaitEnds             []string // the words for how waits for other managers' results end
 }
 
 // Metrics are the time series.

@@ -105,6 +105,8 @@ type Look struct {
 	Second *SecondStep
 	// Only, if not empty, is the only tier that is asked.
 	Only string
+	// Joined says that a hit counts as one of a job that was under way.
+	Joined bool
 	// Farm is asked for the tier resultcache.TierFarm; nil: nobody is.
 	Farm Farm
 
@@ -144,7 +146,11 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 				l.Farm.Drop(key, e.Host, false)
 			}
 		case err == nil:
-			c.count(t.Name, Hit)
+			if l.Joined {
+				c.count(t.Name, Joined)
+			} else {
+				c.count(t.Name, Hit)
+			}
 			c.fine(t)
 			c.putBefore(i, e, b)
 			return e, t.Name

@@ -67,7 +67,7 @@ func (l *Look) Get(ctx context.Context, key resultcache.Key, buf []byte) (b []by
 	for i := range l.up {
 		x := &l.up[i]
 		at, ok := x.Find(now, key)
-		if !ok || uint64(at.Len) > uint64(l.most)+uint64(resultcache.HeaderLen)+resultcache.MaxHead {
+		if !ok || !l.fits(at) {
 			continue
 		}
 		l.from, l.at = x, at
@@ -79,6 +79,11 @@ func (l *Look) Get(ctx context.Context, key resultcache.Key, buf []byte) (b []by
 		}
 	}
 	return buf, "", err
+}
+
+// fits reports whether a result can be as short as it has to be.
+func (l *Look) fits(at link.Shelved) bool {
+	return uint64(at.Len) <= uint64(l.most)+uint64(resultcache.HeaderLen)+resultcache.MaxHead
 }
 
 // read reads what Get has found.

@@ -3,8 +3,8 @@
 // A host adds entries (resultcache.Entry), and peers read the same memory by RDMA Read. The host is not
 // asked, and does not know who reads what. So the oldest entries make room for new ones.
 //
-//	0        4096                        data
-//	| head ... | records, 24 bytes each ... | entries, each at a multiple of 64 bytes ... |
+//	0      80                        4096    8192                        data
+//	| head | marks, 24 bytes each ... | spare | records, 24 bytes each ... | entries, each at a multiple of 64 bytes ... |
 //
 // The entries are a log that goes round. For each of them there is a record, and the records go round as
 // well: record n is in place n modulo the number of places. The head says which records count. A record
@@ -14,6 +14,10 @@
 // So it knows, without asking anybody, which entries there are, and needs one Read for each of them. Behind
 // that, it reads the head again: if the entry's record still counts, the entry did not change meanwhile
 // (Index.Counts). RDMA Reads of a connection are answered in order (RFC 5040 §5.5).
+//
+// Marks say which results will be there soon, because their jobs are under way. They are a table, not a log, and
+// take no place of an entry's. The head says how many there are and whether they are all for one manager, so a
+// reader that is alone need not read them.
 //
 //	Shelf   is the memory, for the host that writes it
 //	Head    says what is in it

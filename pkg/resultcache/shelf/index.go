@@ -12,6 +12,7 @@ type Index struct {
 	h     Head
 	known uint64 // records before this one have been read, or are not wanted
 	all   map[uint64]Place
+	marks map[uint64]UnderWay // by the names of their results; of the last look at the table
 }
 
 // Place says where an entry is.
@@ -81,6 +82,9 @@ func (x *Index) Forget(key resultcache.Key, p Place) {
 
 // Counts reports whether p's record still counted when the head was read that Learn got last.
 func (x *Index) Counts(p Place) bool { return p.Number >= x.h.First }
+
+// Head returns the head that Learn got last.
+func (x *Index) Head() Head { return x.h }
 
 // Len returns for how many entries there is a record that counts, or has not been read.
 func (x *Index) Len() uint64 { return x.h.Last - x.h.First }

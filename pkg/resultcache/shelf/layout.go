@@ -14,8 +14,8 @@ const HeadLen = 80
 
 // Numbers of the layout, in bytes.
 const (
-	magic     = "RDSHELF\x01" // ends with the version of the layout
-	recordsAt = 4096
+	magic     = "RDSHELF\x02" // ends with the version of the layout
+	recordsAt = 8192
 	recordLen = 24
 	align     = 64 // of entries
 )
@@ -33,14 +33,16 @@ const maxData = 1 << 36
 
 // Head says what is in the memory.
 //
-//	0       8       16      24        32   40     48      64    72    80 bytes
-//	| magic | last  | first | records | at | data | zeros | sum | last |
+//	0       8       16      24        32   40     48      56       64    72    80 bytes
+//	| magic | last  | first | records | at | data | marks | makers | sum | last |
 type Head struct {
 	Last    uint64 // the number of records that were ever written
 	First   uint64 // records from this number on, and before Last, count
 	Records uint64 // number of places for records
 	At      uint64 // where the data begins, in bytes from the start of the memory
 	Data    uint64 // length of the data, in bytes
+	Marks   uint64 // places of the table of marks that have to be read, at most MaxMarks
+	Makers  Makers // for whom these marks are
 }
 
 // ErrTorn says that a head was read while it changed.
@@ -53,7 +55,7 @@ var ErrMalformed = errors.New("malformed shelf")
 func (h *Head) Append(dst []byte) []byte {
 	start := len(dst)
 	dst = append(dst, magic...)
-	for _, v := range [...]uint64{h.Last, h.First, h.Records, h.At, h.Data, 0, 0} {
+	for _, v := range [...]uint64{h.Last, h.First, h.Records, h.At, h.Data, h.Marks, uint64(h.Makers)} {
 		dst = wire.AppendUint64(dst, v)
 	}
 	dst = wire.AppendUint64(dst, sum64(dst[start:]))
@@ -70,14 +72,16 @@ func ParseHead(b []byte, n uint64) (h Head, err error) {
 	if word(HeadLen-16) != sum64(b[:HeadLen-16]) || word(HeadLen-8) != word(8) {
 		return h, ErrTorn
 	}
-	h = Head{Last: word(8), First: word(16), Records: word(24), At: word(32), Data: word(40)}
+	h = Head{Last: word(8), First: word(16), Records: word(24), At: word(32), Data: word(40), Marks: word(48), Makers: Makers(word(56))}
 	switch {
 	case string(b[:len(magic)]) != magic:
 		return h, fmt.Errorf("%w: it is of another kind or version", ErrMalformed)
 	case h.Records == 0 || h.Records > maxRecords || h.At != recordsAt+h.Records*recordLen || h.At > n || h.Data > n-h.At || h.Data > maxData:
 		return h, fmt.Errorf("%w: %d records and %d bytes of data in %d bytes", ErrMalformed, h.Records, h.Data, n)
-	case h.First > h.Last || h.Last-h.First > h.Records || word(48) != 0 || word(56) != 0:
+	case h.First > h.Last || h.Last-h.First > h.Records:
 		return h, fmt.Errorf("%w: records %d to %d in %d places", ErrMalformed, h.First, h.Last, h.Records)
+	case h.Marks > MaxMarks:
+		return h, fmt.Errorf("%w: %d marks", ErrMalformed, h.Marks)
 	}
 	return h, nil
 }

@@ -9,7 +9,7 @@ import (
 
 // SpareAt and SpareLen say which bytes of the memory a Shelf does not use. They are zero in a new one.
 const (
-	SpareAt  = 1024
+	SpareAt  = 4096
 	SpareLen = recordsAt - SpareAt
 )
 
@@ -46,6 +46,8 @@ func Open(f File, data uint64, lock sync.Locker) (s *Shelf, dropped uint64, err 
 	if h.Records != s.h.Records || h.Data != data {
 		return nil, 0, fmt.Errorf("%w: %d bytes of data, and not %d", ErrMalformed, h.Data, data)
 	}
+	was := h
+	h.Marks, h.Makers = 0, 0 // the jobs of another time
 	s.h = h
 	r := run{now: make([]span, 0, h.Last-h.First)}
 	if err := s.each(func(n uint64, b []byte) error {
@@ -70,7 +72,7 @@ func Open(f File, data uint64, lock sync.Locker) (s *Shelf, dropped uint64, err 
 			s.void(n, &rec)
 		}
 	}
-	if s.h != h {
+	if s.told = s.h; s.h != was {
 		s.tell()
 	}
 	return s, dropped, s.err

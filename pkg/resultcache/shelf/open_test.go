@@ -391,3 +391,30 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestMarksOfAnotherTime: the jobs that were under way when the program ended are not, once the file is opened again.
+func TestMarksOfAnotherTime(t *testing.T) {
+	const data = 4096
+	d := &disk{mem: make([]byte, Size(data))}
+	s, err := Create(d, data, &sync.Mutex{})
+	if err != nil || !s.Put(key(1), entry(t, 1, 100)) {
+		t.Fatal(err)
+	}
+	s.Begin(key(2), Mark{Maker: 7})
+	if h, err := ParseHead(d.mem[:HeadLen], Size(data)); err != nil || h.Marks != 1 || h.Makers != 7 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	s, dropped, err := Open(d, data, &sync.Mutex{})
+	if err != nil || dropped != 0 {
+		t.Fatal(dropped, err)
+	}
+	for range 2 {
+		if h, err := ParseHead(d.mem[:HeadLen], Size(data)); err != nil || h.Marks != 0 || h.Makers != 0 || h.Last != 1 {
+			t.Errorf("%+v, %v", h, err)
+		}
+		s.End(s.Begin(key(3), Mark{Maker: 9})) // and what comes then is of this time
+	}
+	if s.Stats().Entries != 1 {
+		t.Errorf("%+v", s.Stats())
+	}
+}

@@ -11,7 +11,11 @@ import (
 type Shelf struct {
 	mem memory
 
-	mu      sync.Mutex // one writer at a time; taken before the memory's lock; guards the rest
+	head  sync.Mutex // taken after mu, and before the memory's lock; guards the next two
+	told  Head       // what the memory says
+	marks marks
+
+	mu      sync.Mutex // one writer of entries at a time; guards the rest
 	h       Head
 	limit   uint64 // bytes of the data that are in use
 	at      uint64 // where the next entry goes in the data, in bytes
@@ -47,10 +51,23 @@ func NewHead(data uint64) Head {
 	return Head{Records: n, At: recordsAt + n*recordLen, Data: data}
 }
 
-// tell writes the head.
+// tell writes the head, after entries have changed. The caller holds mu.
 func (s *Shelf) tell() {
+	if s.err != nil {
+		return
+	}
+	s.head.Lock()
+	defer s.head.Unlock()
+	marks, makers := s.told.Marks, s.told.Makers
+	s.told = s.h
+	s.told.Marks, s.told.Makers = marks, makers
+	s.err = s.writeHead()
+}
+
+// writeHead writes the head. The caller holds head.
+func (s *Shelf) writeHead() error {
 	var b [HeadLen]byte
-	s.write(0, s.h.Append(b[:0]))
+	return s.mem.write(0, s.told.Append(b[:0]))
 }
 
 // write writes bytes of the memory, unless that has failed before.
@@ -153,7 +170,11 @@ func (s *Shelf) Limit(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.limit
-	if s.limit = min(n, s.h.Data) / align * align; s.limit >= before {
+	s.limit = min(n, s.h.Data) / align * align
+	s.head.Lock()
+	s.marks.shut = s.limit == 0
+	s.head.Unlock()
+	if s.limit >= before {
 		return
 	}
 	last := s.h.First                           // what is beyond the limit comes before it

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
@@ -90,7 +91,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal("not put")
 	}
 	const (
-		head = "5244534845 4c4601 0100000000000000 0000000000000000 4000000000000000 0016000000000000 0010000000000000" +
+		head = "5244534845 4c4602 0100000000000000 0000000000000000 4000000000000000 0026000000000000 0010000000000000" +
 			"0000000000000000 0000000000000000 SUM 0100000000000000"
 		rec = "8877665544332211 00000000 05000000 00000000"
 	)
@@ -103,10 +104,10 @@ func TestGolden(t *testing.T) {
 	}
 	raw, _ = hex.DecodeString(plain(rec))
 	want = plain(rec) + hex.EncodeToString(binary.LittleEndian.AppendUint32(nil, uint32(sum64(raw))))
-	if got := hex.EncodeToString(b.mem[4096:][:recordLen]); got != want {
+	if got := hex.EncodeToString(b.mem[recordsAt:][:recordLen]); got != want {
 		t.Errorf("record %s\nwant   %s", got, want)
 	}
-	if at := 4096 + 64*recordLen; string(b.mem[at:at+5]) != "hello" {
+	if at := recordsAt + 64*recordLen; string(b.mem[at:at+5]) != "hello" {
 		t.Errorf("the entry is not at %d", at)
 	}
 }
@@ -333,6 +334,7 @@ func TestLies(t *testing.T) {
 		"data beyond the memory":       func(h *Head) { h.Data++ },
 		"data beyond all":              func(h *Head) { h.Data = 1 << 63 },
 		"places whose length overruns": func(h *Head) { h.Records = 1 << 61 },
+		"more marks than places":       func(h *Head) { h.Marks = MaxMarks + 1 },
 	} {
 		h := good
 		change(&h)
@@ -405,6 +407,8 @@ func FuzzReader(f *testing.F) {
 		b.Put(key(n), []byte("some result"))
 	}
 	f.Add(b.mem[:HeadLen], b.mem[recordsAt:][:30*recordLen])
+	b.Begin(key(1), Mark{Maker: 1})
+	f.Add(b.mem[:HeadLen], b.mem[HeadLen:][:MarkLen])
 	f.Fuzz(func(t *testing.T, head, recs []byte) {
 		if len(head) == HeadLen { // otherwise no input would get past the sum
 			copy(head[HeadLen-8:], head[8:16])
@@ -418,6 +422,10 @@ func FuzzReader(f *testing.F) {
 		var x Index
 		if err := x.Learn(h); err != nil {
 			t.Fatal(err)
+		}
+		x.LearnMarks(recs, time.Time{})
+		if len(x.marks) > MaxMarks {
+			t.Fatalf("%d marks", len(x.marks))
 		}
 		for {
 			off, k := x.Next()

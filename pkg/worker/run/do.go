@@ -183,6 +183,7 @@ func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (i
 		if err := g.fill(mem); err != nil {
 			return 0, err
 		}
+		j.made(res, mem)
 		return p.seal(j, mem[:g.n], res), nil
 	}
 	if g.n > j.Asked.Fetch || g.n > uint64(p.h.Result) || !j.Fetches {
@@ -196,6 +197,7 @@ func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (i
 		big.Free()
 		return 0, err
 	}
+	j.made(res, big.Mem)
 	j.Offered = p.sealLarge(j, big, res)
 	return 0, nil
 }

@@ -28,6 +28,8 @@ type Job struct {
 	Read func(b *job.Body)
 	// Enter opens the place's tree (Place.Open). It is called for a job that needs it.
 	Enter func() error
+	// Made, if not nil, is called with a result before it may be compressed: its segments are in content.
+	Made func(b *job.Body, r *job.Result, content []byte)
 	// Trouble, if not nil, is called with the reason why the job could not be done, which says something
 	// about the host.
 	Trouble func(err error)
@@ -67,6 +69,12 @@ func (j *Job) Open(mem *large.Memory, scratch *Scratch) (body *job.Body, text []
 func (j *Job) Drop() {
 	j.Source.Drop()
 	j.Files.Free()
+}
+
+func (j *Job) made(r *job.Result, content []byte) {
+	if j.Made != nil {
+		j.Made(j.body, r, content)
+	}
 }
 
 func (j *Job) trouble(err error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/resultcache/shelf"
 )
 
-// owner is what a file says of itself besides its shelf. It is in a part of the shelf's first page that the shelf
+// owner is what a file says of itself besides its shelf. It is in a part of the memory that the shelf
 // does not use.
 //
 //	0       8       16     24     56        60       ...

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -85,4 +86,55 @@ func baseDir(t *testing.T, cc string) {
 		t.Fatal(err)
 	}
 	s.compilesWith("cached:manager", []string{"RDISTCC_BASE_DIR=" + one}, args...)
+}
+
+// TestBaseDirOnHosts: checkouts in different directories on different machines share results by the hosts that have made
+// them, exactly where the local compiler would write the same.
+func TestBaseDirOnHosts(t *testing.T) {
+	s := start(t, "cache: {farm: true}\n")
+	one, two := filepath.Join(s.Dir, "one"), filepath.Join(s.Dir, "another", "and-a-longer-name")
+	for _, base := range []string{one, two} {
+		s.work = base
+		s.write("src/a.c", "#include \"a.h\"\nint f(int x) { return x + A; }\n")
+		s.write("src/big.c", "#include \"a.h\"\nint big[20000] = {"+strings.Repeat("A, ", 2000)+"};\n")
+		s.write("inc/a.h", "#define A 1\n")
+		s.write("src/name.c", "const char n[] = __FILE__;\n")
+		s.write("build/.keep", "")
+	}
+	const mapped = "-ffile-prefix-map=$B=."
+	cases := []struct {
+		words []string
+		share bool
+	}{
+		{[]string{"-O2", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, true},
+		{[]string{"-O2", "-g", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, false},
+		{[]string{"-O2", "-g", mapped, "-MD", "-MF", "$B/build/a.d", "-I$B/inc", "-c", "$B/src/a.c", "-o", "$B/build/a.o"}, true},
+		{[]string{"-O2", mapped, "-I$B/inc", "-c", "$B/src/big.c", "-o", "a.o"}, true},
+		{[]string{"-c", "$B/src/name.c", "-o", "a.o"}, false},
+		{[]string{mapped, "-c", "$B/src/name.c", "-o", "a.o"}, true},
+	}
+	compile := func(base, want string, words []string) {
+		t.Helper()
+		s.work = filepath.Join(base, "build")
+		args := []string{"gcc"}
+		for _, w := range words {
+			args = append(args, os.Expand(w, func(string) string { return base }))
+		}
+		s.compilesWith(want, []string{"RDISTCC_BASE_DIR=" + base}, args...)
+	}
+	for _, c := range cases {
+		compile(one, "remote", c.words)
+	}
+	s.forget()
+	for _, c := range cases {
+		compile(one, "cached:farm", c.words)
+	}
+	s.forget()
+	for _, c := range cases {
+		want := "remote"
+		if c.share {
+			want = "cached:farm"
+		}
+		compile(two, want, c.words)
+	}
 }
