@@ -11,7 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/stamp"
 	"github.com/rdistcc/rdistcc/internal/unit"
-	"github.com/rdistcc/rdistcc/internal/wire"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
 // Set holds what one compile may read. It does not change.
@@ -101,10 +101,8 @@ func (s *Set) compare(old *Set) {
 	}
 }
 
-// Sum returns a sum over everything in the Set that a compile can see: names and contents of files, which of
-// them may be executed, which are the same file under another name, directories, and links. Times are not part
-// of it, except that files with the same content either have the same time of modification or do not: gcc's
-// #pragma once tells files apart by that. If Timed is set, more may depend on them.
+// Sum returns the sum over everything in the Set that a compile can see (resultcache.Inputs). If Timed is set, a
+// compile may depend on more.
 func (s *Set) Sum() [sha256.Size]byte {
 	s.sumOnce.Do(func() { s.sum = s.sumOf(func(name string) string { return name }) })
 	return s.sum
@@ -114,52 +112,17 @@ func (s *Set) Sum() [sha256.Size]byte {
 func (s *Set) SumBelow(hide func(name string) string) [sha256.Size]byte { return s.sumOf(hide) }
 
 func (s *Set) sumOf(hide func(string) string) [sha256.Size]byte {
-	type twin struct {
-		id    unit.ContentID
-		mtime int64
-	}
-	type named struct {
-		name string
-		*Input
-	}
-	files := make([]named, len(s.Files))
+	v := resultcache.Inputs{Files: make([]resultcache.Input, len(s.Files)), Dirs: make([]string, len(s.Dirs)), Links: make([]unit.Link, len(s.Links))}
 	for i, f := range s.Files {
-		files[i] = named{hide(f.Name), f}
+		v.Files[i] = resultcache.Input{Name: hide(f.Name), ID: f.ID, MTime: f.MTime, Exec: f.Exec, Inode: resultcache.Inode{Dev: f.st.Dev, Ino: f.st.Ino}}
 	}
-	slices.SortFunc(files[1:], func(x, y named) int { return cmp.Compare(x.name, y.name) })
-	inodes, twins := make(map[inode]uint32, len(files)), make(map[twin]uint32, len(files))
-	b := make([]byte, 0, 128*len(files))
-	b = wire.AppendUint32(b, uint32(len(files)))
-	for i, f := range files {
-		at, tw := inode{f.st.Dev, f.st.Ino}, twin{f.ID, f.MTime}
-		b = wire.AppendString(b, f.name)
-		b = append(b, f.ID[:]...)
-		b = wire.AppendBool(b, f.Exec)
-		b = wire.AppendUint32(b, inodes[at])
-		b = wire.AppendUint32(b, twins[tw])
-		if inodes[at] == 0 {
-			inodes[at] = uint32(i + 1)
-		}
-		if twins[tw] == 0 {
-			twins[tw] = uint32(i + 1)
-		}
-	}
-	dirs := make([]string, len(s.Dirs))
 	for i, d := range s.Dirs {
-		dirs[i] = hide(d)
+		v.Dirs[i] = hide(d)
 	}
-	slices.Sort(dirs)
-	b = wire.AppendStrings(b, dirs)
-	links := make([]unit.Link, len(s.Links))
 	for i, l := range s.Links {
-		links[i] = unit.Link{Name: hide(l.Name), Target: hide(l.Target)}
+		v.Links[i] = unit.Link{Name: hide(l.Name), Target: hide(l.Target)}
 	}
-	slices.SortFunc(links, func(x, y unit.Link) int { return cmp.Compare(x.Name, y.Name) })
-	b = wire.AppendUint32(b, uint32(len(links)))
-	for _, l := range links {
-		b = wire.AppendString(wire.AppendString(b, l.Name), l.Target)
-	}
-	return sha256.Sum256(b)
+	return v.Sum()
 }
 
 func (s *Set) list() *job.List {

@@ -25,10 +25,10 @@ func ParseKey(s string) (k Key, ok bool) {
 
 // keyVersion is the first thing that a Key depends on. It changes when a compile of the same job can have
 // another result, or when keys are made in another way.
-const keyVersion = "rdistcc result 1"
+const keyVersion = "rdistcc result 2"
 
 // KeyOf returns the Key of a job for a toolchain. inputs is the sum over all files, directories and links that
-// the job shows (inputs.Set.Sum); those of b are not looked at.
+// the job shows (Inputs.Sum); those of b are not looked at.
 func KeyOf(tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
 	// The order of variables depends on how a build was started, and only of equal names the first one counts.
 	env := slices.Clone(b.Env)
