@@ -152,8 +152,10 @@ type Store struct {
 	Disk   Size   `yaml:"disk"`   // in addition, for all clients; 0 = none
 	Dir    string `yaml:"dir"`    // empty = store in the daemon's cache directory
 	// Results is the memory of results that clients can read, for all of them together; 0 = none are kept.
-	Results Size          `yaml:"results"`
-	Keep    time.Duration `yaml:"keep"` // how long a client's files outlive its last connection; 0 = not at all
+	Results Size `yaml:"results"`
+	// Groups are of clients that share these results, each "GROUP = CLIENT CLIENT ...", by the names in their certificates.
+	Groups []string      `yaml:"groups"`
+	Keep   time.Duration `yaml:"keep"` // how long a client's files outlive its last connection; 0 = not at all
 }
 
 // Cache configures the cache of results, which a manager asks before any host.

@@ -70,6 +70,7 @@ func (c *Config) Validate() error {
 		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},
 		{"store.dir", absoluteOrEmpty(c.Store.Dir)},
 		{"store.results", results(c.Store.Results)},
+		{"store.groups", c.checkGroups()},
 		{"store.keep", within(c.Store.Keep, 0, 365*24*time.Hour)},
 		{"auth.psk-file", oneMethod(&c.Auth)},
 		// It is unclear what a relative one would be relative to: a manager is started from anywhere.

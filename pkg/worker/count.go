@@ -24,6 +24,7 @@ type Metrics struct {
 	panics   prometheus.Counter
 	canaries *prometheus.CounterVec
 	denials  *prometheus.CounterVec
+	unshared *prometheus.CounterVec
 }
 
 // NewMetrics returns new metrics. Register adds them to a registry, together with a server's gauges.
@@ -74,6 +75,9 @@ func NewMetrics() *Metrics {
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_sandbox_denials_total", Help: "Compiles ended, or output cut, because of a limit or a forbidden call, by cause.",
 		}, []string{"cause"}),
+		unshared: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_results_unshared_total", Help: "Results that are not kept for the group of their tenant, by reason.",
+		}, []string{"why"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug in the daemon; its log has the stack.",
 		}),
@@ -106,6 +110,13 @@ const (
 	canaryPassed = "passed"
 	canaryFailed = "failed"
 )
+
+// notShared counts a result that is not kept for a group.
+func (m *Metrics) notShared(why string) {
+	if m != nil {
+		m.unshared.WithLabelValues(why).Inc()
+	}
+}
 
 func (m *Metrics) panicked() {
 	if m != nil {

@@ -69,7 +69,11 @@ type Options struct {
 	// Results bounds the memory of results that clients can read, in bytes for all tenants together; less than
 	// 4 MiB: none are kept.
 	Results int64
-	Learn   bool // read this machine's own headers in advance, while the server is idle
+	// Groups has the group of each tenant that shares its results with others. On the shelf of a group is only what
+	// this host has named itself, and signed by Sign; nil: there are no groups.
+	Groups map[string]string
+	Sign   func(sum [32]byte) ([]byte, error) // Raw.AppendSigned
+	Learn  bool                               // read this machine's own headers in advance, while the server is idle
 
 	// Sandbox says how compiles are confined.
 	Sandbox SandboxMode
