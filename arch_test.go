@@ -71,7 +71,7 @@ var edges = map[string][]string{
 	"pkg/resultcache/s3":            {"pkg/resultcache"},
 	"pkg/resultcache/move":          {"internal/job", "internal/unit"},
 	"pkg/resultcache/shelf":         {"internal/wire", "pkg/resultcache"},
-	"pkg/connmgr/shelved":           {"pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
+	"pkg/connmgr/shelved":           {"internal/identity", "pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},

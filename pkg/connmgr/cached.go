@@ -76,7 +76,7 @@ func (c *client) onConnected(k *known.Job) (done bool, err error) {
 		return false, nil
 	}
 	return c.seek(k, func() (*resultcache.Entry, string) {
-		hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+		hosts, _ := c.shelves()
 		hosts.Await(c.Context())
 		return c.m.results.Find(c.Context(), &results.Look{Key: c.names(k).exact, Room: c.room, Check: c.checker(k), Farm: hosts, Only: resultcache.TierFarm})
 	})
@@ -106,6 +106,13 @@ func (c *client) seek(k *known.Job, find func() (*resultcache.Entry, string)) (d
 	return false, nil
 }
 
+// shelves returns a look for a result on the hosts of the command's list, as shelved.New.
+func (c *client) shelves() (l *shelved.Look, down bool) {
+	l, down = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	l.Verify = c.m.o.Verify
+	return l, down
+}
+
 // find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.
 func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
 	n := c.names(k)
@@ -122,7 +129,7 @@ func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
 		}
 	}
 	var hosts *shelved.Look
-	hosts, c.later = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	hosts, c.later = c.shelves()
 	return c.m.results.Find(c.Context(), &results.Look{Key: n.exact, Room: c.room, Check: c.checker(k), Farm: hosts})
 }
 

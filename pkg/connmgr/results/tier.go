@@ -62,8 +62,9 @@ func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *re
 	}
 	e, err := l.decode(b, true)
 	if err == nil {
-		e.Host = host
-	} else if !errors.Is(err, errRoom) {
+		e.Host, err = l.Farm.Maker(e)
+	}
+	if err != nil && !errors.Is(err, errRoom) {
 		l.Farm.Drop(l.Key, host, errors.Is(err, resultcache.ErrDamaged))
 	}
 	return b, e, err
