@@ -96,14 +96,17 @@ func (t *task) shelve(r *job.Result, n int) {
 	// Clients know the host by a name that it does not know.
 	e.Origin = resultcache.Origin{Made: time.Now(), Builder: c.name, Source: t.source, Compiler: t.job.Toolchain.Family + " " + t.job.Toolchain.Version,
 		CPU: time.Duration(r.CPU) * time.Microsecond, Wall: time.Since(t.started)}
-	var front, tail []byte
 	var err error
+	kept := false
 	if c.shelf.shared() {
-		front, tail, err = t.sign(&e)
+		kept, err = t.share(&e)
 	} else {
-		front, err = e.AppendFront(make([]byte, 0, 512))
+		var front []byte
+		if front, err = e.AppendFront(make([]byte, 0, 512)); err == nil {
+			kept = c.shelf.Put(m.Key, front, e.Outputs)
+		}
 	}
-	if err == nil && !c.shelf.Put(m.Key, front, e.Outputs, tail) {
+	if err == nil && !kept {
 		err = errors.New("it is too long for the shelf, or there is no room")
 	}
 	if err != nil {

@@ -23,10 +23,11 @@ const (
 
 var errInputs = errors.New("what its compiler was shown has no sum")
 
-// sign makes the entry of a task's result for the group of its tenant: what is in front of its outputs, and
-// what is behind them.
-func (t *task) sign(e *resultcache.Raw) (front, tail []byte, err error) {
-	why := ""
+// share puts the entry of a task's result on the shelf of its tenant's group, and reports whether there was room.
+// Members do not push each other's results out beyond an even part (shelf.Shelf.PutFor).
+func (t *task) share(e *resultcache.Raw) (kept bool, err error) {
+	why, owner := "", t.c.lent.Tenant().Name()
+	var front, tail []byte
 	switch {
 	case t.job.Inputs == nil:
 		why, err = unsharedInputs, errInputs
@@ -36,16 +37,16 @@ func (t *task) sign(e *resultcache.Raw) (front, tail []byte, err error) {
 	case t.c.s.confinement() < sandbox.Confined:
 		why, err = unsharedConfinement, fmt.Errorf("compiles are not confined here")
 	default:
-		e.Builder = t.c.lent.Tenant().Name() // proven, unlike the name that the client gives itself
+		e.Builder = owner // proven, unlike the name that the client gives itself
 		if front, tail, err = e.AppendSigned(make([]byte, 0, 512), t.c.s.o.Sign); err != nil {
 			why = unsharedSignature
 		}
 	}
 	if err != nil {
 		t.c.s.o.Metrics.notShared(why)
-		return nil, nil, err
+		return false, err
 	}
-	return front, tail, nil
+	return t.c.shelf.PutFor(owner, e.Key, front, e.Outputs, tail), nil
 }
 
 // tellMisnamed logs the first result of a connection that is not kept because of its name. An honest client of this
