@@ -2,9 +2,12 @@ package files
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
@@ -53,5 +56,35 @@ func TestInputs(t *testing.T) {
 	gone := errors.New("gone")
 	if _, err := set().Inputs(func(string) (resultcache.Inode, int64, error) { return resultcache.Inode{}, 0, gone }); !errors.Is(err, gone) {
 		t.Error(err)
+	}
+}
+
+// BenchmarkInputs is what a host does to find out what a job of 350 headers has shown to its compiler, before it signs the
+// result for a group.
+func BenchmarkInputs(b *testing.B) {
+	all := store.New(store.Options{Memory: 64 << 20})
+	defer all.Close()
+	tenant := all.Open("tenant")
+	defer tenant.Close()
+	source := make([]byte, 10<<10)
+	in := &Set{Body: &job.Body{Files: []unit.File{{Name: "/home/a/project/source/file.c", Len: uint64(len(source))}}}, Text: [][]byte{source}}
+	for i := range 350 {
+		_, c, err := tenant.PutOwn([]byte(strconv.Itoa(i)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		in.held = append(in.held, c)
+		in.listed = append(in.listed, listed{content: c, id: c.ID()})
+		in.Text = append(in.Text, c.Bytes())
+		in.Body.Files = append(in.Body.Files, unit.File{Name: fmt.Sprintf("/usr/include/c++/12/bits/some_header_%d.h", i), Len: uint64(c.Len())})
+	}
+	defer in.Free()
+	b.ReportAllocs()
+	for b.Loop() {
+		v, err := in.Inputs(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		v.Sum()
 	}
 }
