@@ -79,10 +79,10 @@ var edges = map[string][]string{
 	"pkg/scheduler":                 {"internal/reason"},
 	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "pkg/resultcache"}, // sums up what a job shows as the manager does
-	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
+	"pkg/worker/large":              {"internal/job", "internal/shm"},                                                                                                                                          // job: a refusal says why there is no room
 	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
 	"pkg/worker/policy":             {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
-	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir", "pkg/resultcache"},
+	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
 	"pkg/worker/auditlog":           {"internal/job"},
 	"pkg/worker/capture":            {"internal/shm"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
