@@ -62,7 +62,9 @@ func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *re
 	}
 	e, err := l.decode(b, true)
 	if err == nil {
-		e.Host, err = l.Farm.Maker(e)
+		if e.Host, err = l.Farm.Maker(e); err != nil {
+			err = fmt.Errorf("%s has it: %w", host, err)
+		}
 	}
 	if err != nil && !errors.Is(err, errRoom) {
 		l.Farm.Drop(l.Key, host, errors.Is(err, resultcache.ErrDamaged))

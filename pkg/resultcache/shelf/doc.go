@@ -19,6 +19,8 @@
 //	Head    says what is in it
 //	Index   is what a reader knows of it
 //
+// Several can share a Shelf without pushing each other's entries out (PutFor).
+//
 // The package does no I/O. Sums of heads and records guard against chance, not against the host. What an
 // entry is worth, its reader finds out by resultcache.Decode.
 package shelf

@@ -1,5 +1,5 @@
 // Package shelves keeps results of compiles in memory that clients read by RDMA Read: a shelf
-// (pkg/resultcache/shelf) for each tenant.
+// (pkg/resultcache/shelf) for each tenant, or for a group of them, which is one tenant here.
 //
 // All shelves together take no more than a budget. It is divided evenly among the tenants that have one, so
 // none can push out more of another's results than that. A tenant's memory has never been another's.
