@@ -18,9 +18,9 @@ type member struct {
 	vars []string
 }
 
-// secured starts a farm of one daemon under TLS, in which alice and bob share results, and a manager for each of them
-// and for carol, who does not.
-func secured(t *testing.T) (s *site, alice, bob, carol *member) {
+// secured starts a farm of one daemon under TLS, in which alice and bob share results. client starts the manager of one
+// of them, or of carol, who is in no group.
+func secured(t *testing.T) (s *site, client func(name string) *member) {
 	t.Helper()
 	s = start(t, "")
 	if err := errors.Join(s.Manager.Stop(), s.Daemons[0].Stop()); err != nil {
@@ -42,27 +42,26 @@ func secured(t *testing.T) (s *site, alice, bob, carol *member) {
 	if s.metric(s.Daemons[0], "rdistccd_sandbox_level") < 2 {
 		need.Skipf(t, need.Sandbox, "compiles cannot be confined here")
 	}
-	before := s.Vars
-	defer func() { s.Vars = before }()
-	var all []*member
-	for _, name := range []string{"alice", "bob", "carol"} {
+	return s, func(name string) *member {
+		t.Helper()
 		dir := filepath.Join(s.Dir, name)
 		config := filepath.Join(dir, "config.yaml")
 		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(config, []byte(tls(name)), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		m := &member{name, []string{"RDISTCC_DIR=" + dir, "XDG_STATE_HOME=" + dir, "XDG_CACHE_HOME=" + dir, "RDISTCC_CONFIG=" + config}}
+		before := s.Vars
 		s.Vars = append(append([]string(nil), before...), m.vars...)
 		s.startManager()
+		s.Vars = before
 		p := s.Manager
 		t.Cleanup(func() {
 			if err := p.Stop(); err != nil {
 				t.Error(err)
 			}
 		})
-		all = append(all, m)
+		return m
 	}
-	return s, all[0], all[1], all[2]
 }
 
 // says returns what a command of rdistcc prints for a member.
@@ -79,7 +78,8 @@ func (s *site) says(m *member, args ...string) string {
 // TestGroup: what alice has had compiled, bob, with whom she shares, gets from the host's memory without any compile, with equal
 // objects and messages, and is told who has made it. Carol, who is in no group, has it compiled.
 func TestGroup(t *testing.T) {
-	s, alice, bob, carol := secured(t)
+	s, client := secured(t)
+	alice := client("alice")
 	s.write("h.h", "#pragma once\n#define A 1\n")
 	s.write("twin/h.h", "#pragma once\n#define A 1\n")
 	cmds := [][]string{{"gcc", "-O2", "-g", "-Wall", "-MD", "-fstack-usage", "-c", "a.c", "-o", "a.o"}, {"gcc", "-c", "b.c"}, {"gcc", "-g", "-c", "big.c"}}
@@ -94,6 +94,7 @@ func TestGroup(t *testing.T) {
 			t.Errorf("%v results of %s are not shared: %s", n, alice.name, why)
 		}
 	}
+	bob := client("bob") // who learns what there is as soon as he is connected
 	for _, cmd := range cmds {
 		s.compilesWith("cached:farm", bob.vars, cmd...)
 	}
@@ -106,6 +107,7 @@ func TestGroup(t *testing.T) {
 	if status := s.says(bob, "status"); !strings.Contains(status, "results are shared with the clients of group team on "+s.Daemons[0].Addr+"\n") {
 		t.Errorf("status says\n%s", status)
 	}
+	carol := client("carol")
 	for _, cmd := range cmds {
 		s.compilesWith("remote", carol.vars, cmd...)
 	}
