@@ -71,18 +71,18 @@ var edges = map[string][]string{
 	"pkg/resultcache/s3":            {"pkg/resultcache"},
 	"pkg/resultcache/move":          {"internal/job", "internal/unit"},
 	"pkg/resultcache/shelf":         {"internal/wire", "pkg/resultcache"},
-	"pkg/connmgr/shelved":           {"pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
+	"pkg/connmgr/shelved":           {"internal/identity", "pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
 	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
-	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "internal/wire"},
+	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "internal/wire", "pkg/resultcache"}, // sums up what a job shows as the manager does
 	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
 	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
 	"pkg/worker/policy":             {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
-	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
+	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
 	"pkg/worker/auditlog":           {"internal/job"},
 	"pkg/worker/capture":            {"internal/shm"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
@@ -117,7 +117,7 @@ var edges = map[string][]string{
 	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for
 	"internal/identity/psk":        {},
 	"internal/inflight":            {},
-	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit", "internal/wire"}, // looks through texts as the wrapper does
+	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit", "pkg/resultcache"}, // looks through texts as the wrapper does; sums up what it finds as a host does
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
 	"internal/netlab":              {}, // a network with delay, which experiments need as tests do

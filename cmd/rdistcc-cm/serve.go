@@ -109,7 +109,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	d.hosts = newHostSource(d.cfg, os.Getenv, d.log.Logger)
 	o := d.options(d.cfg)
 	o.Cores = fewThreads()
-	o.Key = d.id.Key
+	o.Key, o.Verify = d.id.Key, d.id.VerifyResult
 	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, build.Version
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
 	found := discover.New(discover.Options{

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -242,7 +243,8 @@ func (d *daemon) work() (err error) {
 		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
 		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
-		Store: storeOptions(c), NoStore: !c.Store.Use, Results: int64(c.Store.Results), ResultsDir: resultsDir(c), ResultsDisk: int64(c.Store.ResultsDisk), Learn: true,
+		Store: storeOptions(c), NoStore: !c.Store.Use, Results: int64(c.Store.Results), ResultsDir: resultsDir(c), ResultsDisk: int64(c.Store.ResultsDisk),
+		Groups: c.Groups(), Sign: d.id.SignResult, Learn: true,
 		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version, Stream: d.stream,
 	})
 	if err == nil {
@@ -477,7 +479,7 @@ func fixed(a, b *config.Config) []string {
 		{"sandbox", a.Sandbox == b.Sandbox},
 		{"http.daemon", a.HTTP.Daemon == b.HTTP.Daemon},
 		{"buffers", a.Buffers == b.Buffers},
-		{"store", a.Store == b.Store},
+		{"store", reflect.DeepEqual(a.Store, b.Store)},
 		{"limits", a.Limits == b.Limits},
 		{"log.file", a.Log.File == b.Log.File},
 		{"log.audit", a.Log.Audit == b.Log.Audit},

@@ -152,10 +152,12 @@ type Store struct {
 	Disk   Size   `yaml:"disk"`   // in addition, for all clients; 0 = none
 	Dir    string `yaml:"dir"`    // empty = store in the daemon's cache directory
 	// Results is the memory of results that clients can read, for all of them together; 0 = none are kept.
-	Results     Size          `yaml:"results"`
-	ResultsDisk Size          `yaml:"results-disk"` // in files instead of that; 0 = in memory only
-	ResultsDir  string        `yaml:"results-dir"`  // empty = results in the daemon's cache directory
-	Keep        time.Duration `yaml:"keep"`         // how long a client's files outlive its last connection; 0 = not at all
+	Results     Size   `yaml:"results"`
+	ResultsDisk Size   `yaml:"results-disk"` // in files instead of that; 0 = in memory only
+	ResultsDir  string `yaml:"results-dir"`  // empty = results in the daemon's cache directory
+	// Groups are of clients that share these results, each "GROUP = CLIENT CLIENT ...", by the names in their certificates.
+	Groups []string      `yaml:"groups"`
+	Keep   time.Duration `yaml:"keep"` // how long a client's files outlive its last connection; 0 = not at all
 }
 
 // Cache configures the cache of results, which a manager asks before any host.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -145,6 +146,17 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"store:\n  memory: 1MiB\n", "f:2: store.memory: 1MiB is not between 16MiB and 1024GiB"},
 		{"store:\n  dir: cache\n", "f:2: store.dir: \"cache\" is not an absolute path"},
 		{"store:\n  keep: -1s\n", "f:2: store.keep: \"-1s\" is negative"},
+		{"store:\n  groups: [alice, bob]\n", `f:2: store.groups: "alice" is not GROUP = CLIENT CLIENT ..., as in team = alice bob ci`},
+		{"store:\n  groups: [team = alice]\n", "with two clients at least"},
+		{"store:\n  groups: [our team = alice bob]\n", "the group's name \"our team\" is not 32 or fewer of letters"},
+		{"store:\n  groups: [team = alice bob, team = carol dan]\n", "group team is there twice"},
+		{"store:\n  groups: [team = alice bob, ci = bob dan]\n", "f:2: store.groups: client \"bob\" is in team and in ci: a client is in one group at most"},
+		{"store:\n  groups: [team = alice alice]\n", "client \"alice\" is in team and in team"},
+		{"store:\n  groups: [{team: alice}]\n", "wants plain values"},
+		{"store:\n  groups: [team = alice bob]\n", "f:2: store.groups: without certificates (auth.tls)"},
+		{"auth:\n  psk-file: /k\nstore:\n  groups: [team = alice bob]\n", "f:4: store.groups: without certificates"},
+		{"auth: {tls: {cert: /a, key: /b, ca: /c}}\nsandbox: off\nstore:\n  groups: [team = alice bob]\n", "f:4: store.groups: with sandbox: off, any compile"},
+		{"auth: {tls: {cert: /a, key: /b, ca: /c}}\nstore:\n  results: 0B\n  groups: [team = alice bob]\n", "f:4: store.groups: no results are kept here"},
 		{"buffers:\n  prefault: 64MiB\n", "f:2: buffers.prefault: 64MiB is not between 0 and 32MiB"},
 		{"limits:\n  heartbeat: 10s\n", "limits.silence: 4s is not between 20s and 24h"},
 		{"log:\n  level: loud\n", `f:2: log.level: "loud" is none of debug, info, warn, error`},
@@ -370,5 +382,20 @@ func TestParseNetwork(t *testing.T) {
 		if err != nil || got.String() != want {
 			t.Errorf("%s: %v, %v, want %s", text, got, err, want)
 		}
+	}
+}
+
+// TestGroups: each client of a group is told apart by its name.
+func TestGroups(t *testing.T) {
+	c, err := Parse("f", []byte("auth: {tls: {cert: /a, key: /b, ca: /c}}\nstore:\n  groups:\n  - team = alice  bob\n  - ci=spiffe://farm/ci?a=b nightly\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"alice": "team", "bob": "team", "spiffe://farm/ci?a=b": "ci", "nightly": "ci"}
+	if got := c.Groups(); !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	if got := Default().Groups(); len(got) != 0 {
+		t.Errorf("by default %v", got)
 	}
 }

@@ -73,6 +73,7 @@ func (c *Config) Validate() error {
 		{"store.results", results(c.Store.Results)},
 		{"store.results-disk", resultsDisk(c.Store.ResultsDisk)},
 		{"store.results-dir", absoluteOrEmpty(c.Store.ResultsDir)},
+		{"store.groups", c.checkGroups()},
 		{"store.keep", within(c.Store.Keep, 0, 365*24*time.Hour)},
 		{"auth.psk-file", oneMethod(&c.Auth)},
 		// It is unclear what a relative one would be relative to: a manager is started from anywhere.

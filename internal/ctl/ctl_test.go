@@ -255,8 +255,8 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 			return reply(t, report.Places{Hosts: 11, Guess: 5, Local: 1})
 		}
 		return reply(t, []report.HostStatus{
-			{Addr: "a:7632", State: "up", Tools: 2, Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, HeldFiles: 42, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Out: 5 << 20, In: 300},
-			{Addr: "b:7632", State: "up", Tools: 2, Jobs: 8, Drained: true}, {Addr: "c:7632", State: "down", Error: "refused", PauseMS: 2100},
+			{Addr: "a:7632", State: "up", Tools: 2, Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, HeldFiles: 42, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Out: 5 << 20, In: 300, Group: "team"},
+			{Addr: "b:7632", State: "up", Tools: 2, Jobs: 8, Drained: true, Group: "team"}, {Addr: "c:7632", State: "down", Error: "refused", PauseMS: 2100},
 			{Addr: "d:7632", State: "unused"}, {Addr: "e:7632", State: "up", Tools: 2, Jobs: 2, Tree: true, DoubtMS: 600000, Doubt: "another object"},
 			{Addr: "f:7632", State: "up", Tools: 2, Jobs: 2, Tree: true, OnTrial: true}})
 	})
@@ -273,6 +273,7 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 		"d:7632 unused - 0 0 - - - - - - - 0B 0B",
 		"e:7632 quarantined 2 0 0 - - - - yes - - 0B 0B in quarantine for 10m0s: another object",
 		"f:7632 up 2 0 0 - - - - yes - - 0B 0B on trial, one job at a time: its jobs failed",
+		"results are shared with the clients of group team on a:7632, b:7632",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("hosts lacks %q:\n%s", want, out)

@@ -87,7 +87,7 @@ func (c *ctl) hostsCommand() *cobra.Command {
 			if len(hosts) == 0 {
 				return c.print([]byte(noHosts))
 			}
-			return c.print(hostTableLines(hosts))
+			return c.print(append(hostTableLines(hosts), groupLines(hosts)...))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -120,6 +121,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 		b.WriteString("\n")
 		b.Write(cacheLine(&s.Cache))
 	}
+	b.Write(groupLines(s.Hosts))
 	b.Write(inputLines(&s.Inputs))
 	if len(s.Hosts) > 0 && s.NoHosts > 0 {
 		fmt.Fprintf(&b, "\n%s found no hosts configured\n", figure.Count(int(s.NoHosts), "job"))
@@ -185,6 +187,20 @@ func table(write func(w io.Writer)) []byte {
 		lines[i] = strings.TrimRight(lines[i], " ")
 	}
 	return []byte(strings.Join(lines, "\n"))
+}
+
+// groupLines says which hosts keep results for a group of clients; it is empty without such hosts.
+func groupLines(hosts []report.HostStatus) (text []byte) {
+	in := make(map[string][]string)
+	for i := range hosts {
+		if h := &hosts[i]; h.Group != "" {
+			in[h.Group] = append(in[h.Group], h.Addr)
+		}
+	}
+	for _, group := range slices.Sorted(maps.Keys(in)) {
+		text = fmt.Appendf(text, "results are shared with the clients of group %s on %s\n", group, strings.Join(in[group], ", "))
+	}
+	return text
 }
 
 func hostLines(hosts []report.HostStatus) []byte {

@@ -22,7 +22,7 @@ import (
 // maxFile bounds a file, in bytes.
 const maxFile = 1 << 20
 
-// credentials holds the content of the files. It does not change once made.
+// credentials holds the content of the files. It does not change once made, except for what is remembered.
 type credentials struct {
 	cert  tls.Certificate
 	leaf  *x509.Certificate // of cert
@@ -30,6 +30,8 @@ type credentials struct {
 	name  string            // name in the certificate
 	roots *x509.CertPool
 	ca    []byte // PEM
+
+	signers signers // whose results were verified by the CA
 
 	psk *psk.Key // with a shared key, only this is set
 }

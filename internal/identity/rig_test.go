@@ -17,13 +17,13 @@ import (
 
 // ca is a CA of a test's with a directory for what it signs.
 type ca struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	ca   *authority.CA
 	file string
 }
 
-func newCA(t *testing.T) *ca {
+func newCA(t testing.TB) *ca {
 	t.Helper()
 	a, pair, err := authority.New("test farm", time.Now(), time.Hour)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *ca) daemon(names ...string) identity.Settings {
 
 func (c *ca) client() identity.Settings { return c.issue("client", request(identity.Client, "build7")) }
 
-func mustNew(t *testing.T, role identity.Role, s identity.Settings) *identity.Identity {
+func mustNew(t testing.TB, role identity.Role, s identity.Settings) *identity.Identity {
 	t.Helper()
 	id, err := identity.New(role, s)
 	if err != nil {

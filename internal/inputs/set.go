@@ -6,13 +6,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/stamp"
 	"github.com/rdistcc/rdistcc/internal/unit"
-	"github.com/rdistcc/rdistcc/internal/wire"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
 // Set holds what one compile may read. It does not change.
@@ -107,10 +106,8 @@ func (s *Set) compare(old *Set) {
 	}
 }
 
-// Sum returns a sum over everything in the Set that a compile can see: names and contents of files, which of
-// them may be executed, which are the same file under another name, directories, and links. Times are not part
-// of it, except that files with the same content were either modified in the same second or not: gcc's
-// #pragma once tells files apart by that. If Timed is set, more may depend on them.
+// Sum returns the sum over everything in the Set that a compile can see (resultcache.Inputs). If Timed is set, a
+// compile may depend on more.
 func (s *Set) Sum() [sha256.Size]byte {
 	s.sumOnce.Do(func() { s.sum = s.sumOf(func(name string) string { return name }, func(int) bool { return false }) })
 	return s.sum
@@ -124,51 +121,18 @@ func (s *Set) SumBelow(hide func(name string) string) [sha256.Size]byte {
 // sumOf returns the sum of s with the names that hide returns for its own, and without the contents of the files with
 // the indices that skip returns true for.
 func (s *Set) sumOf(hide func(string) string, skip func(i int) bool) [sha256.Size]byte {
-	type named struct {
-		name string
-		skip bool
-		*Input
-	}
-	files := make([]named, len(s.Files))
+	v := resultcache.Inputs{Files: make([]resultcache.Input, len(s.Files)), Dirs: make([]string, len(s.Dirs)), Links: make([]unit.Link, len(s.Links))}
 	for i, f := range s.Files {
-		files[i] = named{hide(f.Name), skip(i), f}
+		v.Files[i] = f.shown()
+		v.Files[i].Name, v.Files[i].Unread = hide(f.Name), skip(i)
 	}
-	slices.SortFunc(files[1:], func(x, y named) int { return cmp.Compare(x.name, y.name) })
-	inodes, twins := make(map[inode]uint32, len(files)), make(map[twin]uint32, len(files))
-	b := make([]byte, 0, 128*len(files))
-	b = wire.AppendUint32(b, uint32(len(files)))
-	for i, f := range files {
-		at, tw := inode{f.st.Dev, f.st.Ino}, f.twin()
-		b = wire.AppendString(b, f.name)
-		if !f.skip {
-			b = append(b, f.ID[:]...)
-			b = wire.AppendUint32(b, twins[tw])
-		}
-		b = wire.AppendBool(b, f.Exec)
-		b = wire.AppendUint32(b, inodes[at])
-		if inodes[at] == 0 {
-			inodes[at] = uint32(i + 1)
-		}
-		if !f.skip && twins[tw] == 0 {
-			twins[tw] = uint32(i + 1)
-		}
-	}
-	dirs := make([]string, len(s.Dirs))
 	for i, d := range s.Dirs {
-		dirs[i] = hide(d)
+		v.Dirs[i] = hide(d)
 	}
-	slices.Sort(dirs)
-	b = wire.AppendStrings(b, dirs)
-	links := make([]unit.Link, len(s.Links))
 	for i, l := range s.Links {
-		links[i] = unit.Link{Name: hide(l.Name), Target: hide(l.Target)}
+		v.Links[i] = unit.Link{Name: hide(l.Name), Target: hide(l.Target)}
 	}
-	slices.SortFunc(links, func(x, y unit.Link) int { return cmp.Compare(x.Name, y.Name) })
-	b = wire.AppendUint32(b, uint32(len(links)))
-	for _, l := range links {
-		b = wire.AppendString(wire.AppendString(b, l.Name), l.Target)
-	}
-	return sha256.Sum256(b)
+	return v.Sum()
 }
 
 func (s *Set) list() *job.List {
@@ -204,14 +168,10 @@ type Input struct {
 	st     stamp.Stamp
 }
 
-// twin is what gcc's #pragma once and #import take two files for the same by: their content, without a byte order mark, and
-// the second of their time of modification.
-type twin struct {
-	bare   unit.ContentID
-	second int64
+// shown returns i as it counts for a sum.
+func (i *Input) shown() resultcache.Input {
+	return resultcache.Input{Name: i.Name, ID: i.ID, Bare: i.bare, MTime: i.MTime, Exec: i.Exec, Inode: resultcache.Inode{Dev: i.st.Dev, Ino: i.st.Ino}}
 }
-
-func (i *Input) twin() twin { return twin{i.bare, time.Unix(0, i.MTime).Unix()} }
 
 // Append appends the content to buf. It returns ErrChanged if the file is no longer the one of the Set.
 func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.st, buf) }

@@ -31,9 +31,9 @@ var golden = []struct {
 	{&Hello{Name: "build7", Want: 4, Weight: 3, Bare: true}, "01 06 6275696c6437 0400 0300 01"},
 	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, Eager: 1 << 14, MaxResult: 1 << 26, Toolchains: 2, Identifying: true,
 		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, SlotsKept: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Store: 1 << 30, StoreEpoch: 0x0506,
-		Shelf: Window{STag: 3, TO: 4, Len: 1 << 26}, Load: load},
+		Shelf: Window{STag: 3, TO: 4, Len: 1 << 26}, Group: "team", Load: load},
 		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 00400000 0000000400000000 0200 01" +
-			"01000000 0200000000000000 0001000000000000 01 01 01 0302 0201000000000000 02 7631 0000004000000000 0605000000000000 03000000 0400000000000000 0000000400000000" + loadHex},
+			"01000000 0200000000000000 0001000000000000 01 01 01 0302 0201000000000000 02 7631 0000004000000000 0605000000000000 03000000 0400000000000000 0000000400000000 04 7465616d" + loadHex},
 	{&Toolchains{Seq: 1, First: 1, Total: 2, More: true, IDs: []unit.ToolchainID{sixteen}}, "03 01000000 0100 0200 01 01" + sixteenHex},
 	{&Toolchains{Seq: 2}, "03 02000000 0000 0000 00 00"},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},

@@ -142,6 +142,7 @@ type Welcome struct {
 	Store       uint64 // most bytes of contents that it keeps for this tenant; 0 = none: no Blobs, no Lists
 	StoreEpoch  uint64 // changes when what it kept for this tenant was wiped; 0 = it has no store
 	Shelf       Window // results that it keeps for this tenant (pkg/resultcache/shelf), to be read; or none
+	Group       string // at most MaxName bytes: Shelf is that of all tenants in this group, and its results are signed; empty = it is this tenant's alone
 	Load        Load
 }
 

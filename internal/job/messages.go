@@ -53,6 +53,7 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = wire.AppendUint64(b, m.Store)
 	b = wire.AppendUint64(b, m.StoreEpoch)
 	b = m.Shelf.appendTo(b)
+	b = appendShort(b, m.Group, MaxName)
 	return m.Load.appendTo(b)
 }
 
@@ -77,6 +78,7 @@ func (m *Welcome) parse(r *reader) {
 	m.Store = r.Uint64()
 	m.StoreEpoch = r.Uint64()
 	m.Shelf.parse(r)
+	m.Group = r.short(MaxName)
 	m.Load.parse(r)
 }
 

@@ -358,6 +358,19 @@ func (t *Tree) openFile(name string) (File, error) {
 	return File{FD: fd, Size: st.Size, Exec: st.Mode&0o100 != 0}, nil
 }
 
+// Stat returns what commands see of a file: one that the caller has made, or one of the toolchain.
+func (t *Tree) Stat(name string) (st unix.Stat_t, err error) {
+	fd, err := t.find(name)
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+	}
+	if err != nil {
+		return st, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return st, nil
+}
+
 // Remove removes a regular file that a command has made. Anything else in its place stays.
 func (t *Tree) Remove(name string) { t.unlink(name, unix.S_IFREG) }
 

@@ -77,7 +77,7 @@ func (c *client) onConnected(k *known.Job) (done bool, err error) {
 		return false, nil
 	}
 	return c.seek(k, func() (*resultcache.Entry, string) {
-		hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+		hosts, _ := c.shelves()
 		hosts.Await(c.Context())
 		return c.findIn(k, &results.Look{Farm: hosts, Only: resultcache.TierFarm})
 	})
@@ -105,6 +105,13 @@ func (c *client) seek(k *known.Job, find func() (*resultcache.Entry, string)) (d
 	}
 	c.endLease()
 	return false, nil
+}
+
+// shelves returns a look for a result on the hosts of the command's list, as shelved.New.
+func (c *client) shelves() (l *shelved.Look, down bool) {
+	l, down = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	l.Verify = c.m.o.Verify
+	return l, down
 }
 
 // find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.

@@ -71,7 +71,10 @@ type Options struct {
 	// Results are the tiers of the cache of results, in the order in which they are asked (no cache). The manager
 	// owns their stores.
 	Results []results.Tier
-	Copies  int    // hosts that keep a result, with the one that has compiled it (1)
+	Copies  int // hosts that keep a result, with the one that has compiled it (1)
+	// Verify returns the name of the host that has made a signature for the sum of a result that several tenants
+	// share (none of those is accepted).
+	Verify  func(sum [32]byte, signature []byte) (host string, err error)
 	BaseDir string // directory that results are shared across, for wrappers that name none (none)
 
 	// AnyUser makes the manager serve every user that can open the socket, not only its own and root.

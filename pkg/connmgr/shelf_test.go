@@ -79,6 +79,7 @@ func (r *rig) look(key resultcache.Key, hosts ...*host) *resultcache.Entry {
 		list = append(list, scheduler.Host{Addr: h.Addr})
 	}
 	s, _ := shelved.New(r.m.farm, list, 1<<20)
+	s.Verify = r.m.o.Verify
 	e, tier := r.m.results.Find(r.t.Context(), &results.Look{Key: key, Farm: s, Room: func(n int) ([]byte, error) { return make([]byte, n), nil }})
 	if (e != nil) != (tier == resultcache.TierFarm) {
 		r.t.Errorf("%+v of %q", e, tier)

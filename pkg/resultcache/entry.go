@@ -18,6 +18,8 @@ type Entry struct {
 	Exit           uint8
 	Stdout, Stderr []byte
 	Files          []File // what it wrote, by ascending Index; each Index once
+	// Signed is set by Decode if a host has signed the entry. Append leaves it out.
+	Signed *Signed
 }
 
 // Origin tells where a result comes from. Only Base is for more than what people are told.
@@ -58,7 +60,8 @@ var (
 //	| magic   | key     | sum      | head    | head ... | outputs, packed or not |
 //
 // sum is the SHA-256 of magic, key and everything behind itself, and head the length of the head. The outputs
-// are those of stdout, stderr and the files, one after another.
+// are those of stdout, stderr and the files, one after another. An entry that its host has signed has another
+// version, and something behind the outputs (signed.go).
 const (
 	magic   = "rdistcc\x01" // ends with the version of the format
 	keyAt   = len(magic)
@@ -141,6 +144,8 @@ type Raw struct {
 	// package compress.
 	Outputs []byte
 	Packed  bool
+
+	signed *Signed // by open
 }
 
 // RawFile is one output of a compile.
@@ -151,8 +156,18 @@ type RawFile struct {
 
 // AppendFront appends to dst what is in front of r's Outputs in the entry as it is kept.
 func (r *Raw) AppendFront(dst []byte) ([]byte, error) {
+	at := len(dst)
+	dst, sum, err := r.appendFront(dst, magic)
+	if err == nil {
+		copy(dst[at+sumAt:], sum[:])
+	}
+	return dst, err
+}
+
+// appendFront appends the same without the sum, which it returns.
+func (r *Raw) appendFront(dst []byte, magic string) (_ []byte, sum [sha256.Size]byte, err error) {
 	if len(r.Outputs) > MaxLen || len(r.Files) > maxFiles {
-		return dst, fmt.Errorf("result of %d bytes in %d files: too big to keep", len(r.Outputs), len(r.Files))
+		return dst, sum, fmt.Errorf("result of %d bytes in %d files: too big to keep", len(r.Outputs), len(r.Files))
 	}
 	at := len(dst)
 	dst = append(append(dst, magic...), r.Key[:]...)
@@ -160,18 +175,19 @@ func (r *Raw) AppendFront(dst []byte) ([]byte, error) {
 	dst = r.appendHead(dst)
 	head := len(dst) - at - HeaderLen
 	if head > MaxHead {
-		return dst[:at], fmt.Errorf("result whose description has %d bytes: too big to keep", head)
+		return dst[:at], sum, fmt.Errorf("result whose description has %d bytes: too big to keep", head)
 	}
 	binary.LittleEndian.PutUint32(dst[at+headAt:], uint32(head))
 	h := sha256.New()
 	h.Write(dst[at : at+sumAt])
 	h.Write(dst[at+headAt:])
 	h.Write(r.Outputs)
-	h.Sum(dst[:at+sumAt])
-	return dst, nil
+	h.Sum(sum[:0])
+	return dst, sum, nil
 }
 
-// MadeBy returns an entry as it is kept, which Decode has accepted for key, with another Host.
+// MadeBy returns an entry as it is kept, which Decode has accepted for key, with another Host and without a
+// signature.
 func MadeBy(b []byte, key Key, host string) ([]byte, error) {
 	return rewrite(b, key, func(r *Raw) { r.Host = host })
 }
@@ -195,7 +211,7 @@ func rewrite(b []byte, key Key, change func(r *Raw)) ([]byte, error) {
 	return append(front, r.Outputs...), nil
 }
 
-// sumOf returns the sum of an entry.
+// sumOf returns the sum of an entry that is not signed.
 func sumOf(b []byte) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	h.Write(b[:sumAt])
@@ -260,7 +276,7 @@ func Decode(b []byte, key Key, room func(n int) ([]byte, error)) (*Entry, error)
 		part, mem = mem[:l:l], mem[l:]
 		return part
 	}
-	e := &Entry{Key: key, Origin: r.Origin, Exit: r.Exit, Stdout: take(r.Stdout), Stderr: take(r.Stderr)}
+	e := &Entry{Key: key, Origin: r.Origin, Exit: r.Exit, Stdout: take(r.Stdout), Stderr: take(r.Stderr), Signed: r.signed.clone()}
 	for _, f := range r.Files {
 		e.Files = append(e.Files, File{f.Index, take(f.Len)})
 	}
@@ -282,15 +298,17 @@ func Describe(b []byte) (Key, Origin, error) {
 // open verifies an entry. The Outputs of what it returns are a part of b.
 func open(b []byte, key Key) (*Raw, error) {
 	switch {
-	case len(b) < HeaderLen || len(b) > MaxLen+MaxHead:
+	case len(b) < HeaderLen || len(b) > MaxLen+MaxHead+maxSigned:
 		return nil, fmt.Errorf("%w: %d bytes", ErrDamaged, len(b))
 	case string(b[:keyAt-1]) != magic[:keyAt-1]:
 		return nil, fmt.Errorf("%w: something else is in its place", ErrDamaged)
-	case b[keyAt-1] != magic[keyAt-1]:
+	case b[keyAt-1] != magic[keyAt-1] && b[keyAt-1] != magicSigned[keyAt-1]:
 		return nil, ErrVersion
 	case Key(b[keyAt:sumAt]) != key:
 		return nil, fmt.Errorf("%w: it is the result of another compile", ErrDamaged)
-	case sumOf(b) != [sha256.Size]byte(b[sumAt:headAt]):
+	}
+	b, signed, right := unsign(b)
+	if !right {
 		return nil, fmt.Errorf("%w: its sum differs", ErrDamaged)
 	}
 	d := wire.Reader[[]byte]{Rest: b[headAt:]}
@@ -298,7 +316,7 @@ func open(b []byte, key Key) (*Raw, error) {
 	if n > MaxHead || int(n) > len(d.Rest) {
 		return nil, fmt.Errorf("%w: its description is cut short", ErrDamaged)
 	}
-	r := &Raw{Key: key, Outputs: d.Rest[n:]}
+	r := &Raw{Key: key, Outputs: d.Rest[n:], signed: signed}
 	if fault := r.parseHead(d.Rest[:n]); fault != "" {
 		return nil, fmt.Errorf("%w: %s", ErrDamaged, fault)
 	}

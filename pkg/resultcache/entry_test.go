@@ -155,11 +155,11 @@ func TestForged(t *testing.T) {
 	if _, err := Decode(b, e.Key, func(int) ([]byte, error) { return nil, full }); !errors.Is(err, full) {
 		t.Errorf("no room: %v", err)
 	}
-	b[keyAt-1]++
+	b[keyAt-1] += 2 // beyond that of signed ones
 	if _, err := Decode(b, e.Key, room); !errors.Is(err, ErrVersion) {
 		t.Errorf("a later version: %v", err)
 	}
-	b[keyAt-1]--
+	b[keyAt-1] -= 2
 	for i := headAt; i < len(b); i++ {
 		b[i] ^= 0xff
 		sum := sumOf(b)
@@ -185,10 +185,14 @@ func FuzzDecode(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b)
+		f.Add(signed(f, sample(n), sign))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= HeaderLen { // otherwise no input would get past the sum
 			sum := sumOf(b)
+			if _, s, _ := unsign(b); s != nil {
+				sum = signedSum(s.Sum, b[len(b)-signedTail-len(s.Signature):])
+			}
 			copy(b[sumAt:], sum[:])
 		}
 		limit := errors.New("limit")

@@ -28,7 +28,7 @@ func ParseKey(s string) (k Key, ok bool) {
 const keyVersion = "rdistcc result 2"
 
 // KeyOf returns the Key of a job for a toolchain. inputs is the sum over all files, directories and links that
-// the job shows (inputs.Set.Sum); those of b are not looked at.
+// the job shows (Inputs.Sum); those of b are not looked at.
 func KeyOf(tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
 	return keyOf(keyVersion, tc, b, inputs)
 }

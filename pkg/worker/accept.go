@@ -82,6 +82,7 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 		t.job.Source.Brought(m.Carried, s.carried.give)
 	}
 	t.job.Tenant, t.job.Allowance, t.job.Fetches = c.keeps, c.allowance, c.peerReads
+	t.job.Sum = m.Key != [32]byte{} && c.shelf.shared()
 	c.tasks[m.ID] = t
 	c.lent.Came(t.queued)
 	c.jobs++
@@ -98,6 +99,9 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 // read records the parts of a task's body that logs and Status show.
 func (t *task) read(b *job.Body) {
 	t.source, t.language, t.files = b.Name, b.Language, len(b.Files)
+	if t.job.Sum {
+		t.body = b
+	}
 	t.shown.Store(&t.source)
 }
 

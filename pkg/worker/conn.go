@@ -56,6 +56,8 @@ type conn struct {
 	work  sync.WaitGroup // tasks that runners may hold
 	keeps *store.Tenant  // the tenant's store; set by hello, until the end; nil: none
 	shelf *shelf         // set by hello, before any job; nil: none
+	// misnamed says that the client has named a result otherwise than its job, and the log has it.
+	misnamed atomic.Bool
 
 	// guarded by s.mu
 	name      string           // the name that the client gives itself
@@ -173,7 +175,8 @@ type task struct {
 
 	// owned by the goroutine that has the task, set from the body
 	source, language string
-	files            int // number of files in the sources form; 0 for the text form
+	files            int       // number of files in the sources form; 0 for the text form
+	body             *job.Body // nil unless this host may have to name the result itself
 
 	shown atomic.Pointer[string] // source, for Status; nil: not read yet
 }

@@ -26,7 +26,8 @@ const (
 
 var copyResults = []copyResult{copyKept, copyRefused, copyGarbage, copyLost}
 
-// keepCopy handles a Keep: it has the result read from the client, unless there is no room for it.
+// keepCopy handles a Keep: it has the result read from the client, unless there is no room for it. On the shelf of a group is
+// nothing that came from a client.
 func (c *conn) keepCopy(m *job.Keep) error {
 	s, n := c.s, int64(m.Window.Len)
 	short := s.short()
@@ -35,7 +36,7 @@ func (c *conn) keepCopy(m *job.Keep) error {
 	switch {
 	case c.copying:
 		return errors.New("a Keep before the last one was acknowledged")
-	case c.shelf == nil || !c.puller.Can() || s.drain.begun || short || s.copying+n > copyMemory:
+	case c.shelf == nil || c.shelf.shared() || !c.puller.Can() || s.drain.begun || short || s.copying+n > copyMemory:
 		return c.copiedLocked(m, copyRefused)
 	}
 	mem := make([]byte, n)

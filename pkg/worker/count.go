@@ -25,6 +25,7 @@ type Metrics struct {
 	canaries *prometheus.CounterVec
 	denials  *prometheus.CounterVec
 	copies   *prometheus.CounterVec
+	unshared *prometheus.CounterVec
 }
 
 // NewMetrics returns new metrics. Register adds them to a registry, together with a server's gauges.
@@ -78,6 +79,9 @@ func NewMetrics() *Metrics {
 		copies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_copies_total", Help: "Results of other hosts that managers have asked this host to keep, by what became of that.",
 		}, []string{"result"}),
+		unshared: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_results_unshared_total", Help: "Results that are not kept for the group of their tenant, by reason.",
+		}, []string{"why"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug in the daemon; its log has the stack.",
 		}),
@@ -111,6 +115,13 @@ const (
 	canaryPassed = "passed"
 	canaryFailed = "failed"
 )
+
+// notShared counts a result that is not kept for a group.
+func (m *Metrics) notShared(why string) {
+	if m != nil {
+		m.unshared.WithLabelValues(why).Inc()
+	}
+}
 
 func (m *Metrics) panicked() {
 	if m != nil {

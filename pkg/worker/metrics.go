@@ -18,7 +18,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials, m.copies,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials, m.copies, m.unshared,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs waiting for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_toolchains", "Compilers offered to managers.", func(st Status) float64 { return float64(st.Toolchains) }),
@@ -88,6 +88,9 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	}
 	for _, cause := range run.Denials() {
 		m.denials.WithLabelValues(cause)
+	}
+	for _, why := range []string{unsharedName, unsharedInputs, unsharedConfinement, unsharedSignature} {
+		m.unshared.WithLabelValues(why)
 	}
 	for _, result := range []string{canaryPassed, canaryFailed} {
 		m.canaries.WithLabelValues(result)

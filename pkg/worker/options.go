@@ -73,7 +73,11 @@ type Options struct {
 	// must be this server's own. Empty, or less than 4 MiB: all are in memory.
 	ResultsDir  string
 	ResultsDisk int64
-	Learn       bool // read this machine's own headers in advance, while the server is idle
+	// Groups has the group of each tenant that shares its results with others. On the shelf of a group is only what
+	// this host has named itself, and signed by Sign; nil: there are no groups.
+	Groups map[string]string
+	Sign   func(sum [32]byte) ([]byte, error) // Raw.AppendSigned
+	Learn  bool                               // read this machine's own headers in advance, while the server is idle
 
 	// Sandbox says how compiles are confined.
 	Sandbox SandboxMode

@@ -12,11 +12,18 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
 )
 
-// shelf is a connection's access to its tenant's shelf. It exists as long as the QP.
+// shelf is a connection's access to its tenant's shelf, or to that of its tenant's group. It exists as long as the QP.
 type shelf struct {
 	*shelves.Tenant
-	mr iwarp.MR
+	group string // empty: it is its tenant's alone
+	mr    iwarp.MR
 }
+
+// shared reports whether others than the client's tenant use the shelf. Nobody uses a nil one.
+func (x *shelf) shared() bool { return x != nil && x.group != "" }
+
+// groupShelf returns the name of a group's shelf, which no tenant can have: theirs have no spaces.
+func groupShelf(group string) string { return "group " + group }
 
 // newShelf gives a client access to its tenant's shelf. It returns nil if the client cannot read, if there is
 // no shelf for the tenant, or if the memory could not safely change during a Read, as with newBoard.
@@ -24,7 +31,12 @@ func (c *conn) newShelf() (*shelf, error) {
 	if !c.peerReads || !c.s.o.Device.Attr().Guard {
 		return nil, nil
 	}
-	t, err := c.s.shelves.Join(c.lent.Tenant().Name())
+	name := c.lent.Tenant().Name()
+	group := c.s.o.Groups[name]
+	if group != "" {
+		name = groupShelf(group)
+	}
+	t, err := c.s.shelves.Join(name)
 	if t == nil {
 		return nil, err
 	}
@@ -39,7 +51,7 @@ func (c *conn) newShelf() (*shelf, error) {
 		c.s.shelves.Leave(t)
 		return nil, fmt.Errorf("register a shelf: %w", err)
 	}
-	return &shelf{Tenant: t, mr: mr}, nil
+	return &shelf{Tenant: t, group: group, mr: mr}, nil
 }
 
 // window returns the window through which the client reads the shelf. It is zero for a nil shelf.
@@ -48,6 +60,14 @@ func (x *shelf) window() job.Window {
 		return job.Window{}
 	}
 	return job.Window{STag: uint32(x.mr.STag()), TO: x.mr.Base(), Len: x.Len()}
+}
+
+// shares returns the group whose shelf it is, or "".
+func (x *shelf) shares() string {
+	if x == nil {
+		return ""
+	}
+	return x.group
 }
 
 // leaveShelf ends the client's access, after the QP has ended.
@@ -72,7 +92,7 @@ func (t *task) shelve(r *job.Result, n int) {
 		return
 	}
 	key, base := resultcache.Key(m.Key), ""
-	if t.moves {
+	if t.moves && !c.shelf.shared() { // a group's results have the name that the host finds itself
 		key, base = m.Moved, m.Base
 	}
 	e := resultcache.Raw{Key: key, Exit: r.Exit, Packed: r.Packed != 0, Stdout: uint32(r.Stdout.Len), Stderr: uint32(r.Stderr.Len)}
@@ -87,8 +107,17 @@ func (t *task) shelve(r *job.Result, n int) {
 	// Clients know the host by a name that it does not know.
 	e.Origin = resultcache.Origin{Made: time.Now(), Builder: c.name, Source: t.source, Compiler: t.job.Toolchain.Family + " " + t.job.Toolchain.Version,
 		CPU: time.Duration(r.CPU) * time.Microsecond, Wall: time.Since(t.started), Base: base}
-	front, err := e.AppendFront(make([]byte, 0, 512))
-	if err == nil && !c.shelf.Put(key, front, e.Outputs) {
+	var err error
+	kept := false
+	if c.shelf.shared() {
+		kept, err = t.shareWithGroup(&e)
+	} else {
+		var front []byte
+		if front, err = e.AppendFront(make([]byte, 0, 512)); err == nil {
+			kept = c.shelf.Put(key, front, e.Outputs)
+		}
+	}
+	if err == nil && !kept {
 		err = errors.New("it is too long for the shelf, or there is no room")
 	}
 	if err != nil {

@@ -307,7 +307,7 @@ func (c *Conn) Welcome() {
 		w.Board = c.offer(0, c.d.Board(), c.d.BoardGuard)
 	}
 	if c.d.Shelf != nil {
-		w.Shelf = c.offer(1<<63, c.d.Shelf, c.d.ShelfGuard)
+		w.Shelf, w.Group = c.offer(1<<63, c.d.Shelf, c.d.ShelfGuard), c.d.Group
 	}
 	c.Send(w, 0)
 	c.Send(&job.Toolchains{Seq: 1, Total: uint16(len(c.d.IDs)), IDs: c.d.IDs}, 0)

@@ -40,6 +40,7 @@ type Daemon struct {
 	BoardGuard sync.Locker                            // guards what Board returns
 	Shelf      []byte                                 // memory of the results that it keeps (pkg/resultcache/shelf); nil = none
 	ShelfGuard sync.Locker                            // guards Shelf
+	Group      string                                 // whose shelf it is; empty: its tenant's alone
 	Mute       bool                                   // does not acknowledge heartbeats and demands
 	Version    uint16                                 // protocol version in the greeting; 0 = job.Version
 	Key        *psk.Key                               // requires a proof of this key, and gives one

@@ -137,7 +137,7 @@ func (h *Host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 		s.Sandbox, s.Measures = measures.Level().String(), measures.Names()
 		ids, _ := l.Toolchains()
 		s.Jobs, s.Tools, s.Tree, s.Demand = int(can.Jobs), len(ids), can.Tree, l.Said()
-		s.Identifying = l.Identifying()
+		s.Identifying, s.Group = l.Identifying(), l.Group()
 		lacks, common := h.lacksLocked()
 		s.Compilers, s.Lacks, s.Foreign, s.Refused = l.Compilers(), lacks, !common, h.refused
 	}

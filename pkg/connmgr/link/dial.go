@@ -86,7 +86,7 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	if err = l.openReceives(); err != nil {
 		return nil, err
 	}
-	l.path = newPath(info)
+	l.path, l.peer = newPath(info), info.Peer
 	l.puller, l.peerReads = rdmaread.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
 	l.running.Go(l.serve)
 	l.running.Go(l.tick)

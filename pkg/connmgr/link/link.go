@@ -115,6 +115,7 @@ type Link struct {
 	running sync.WaitGroup // serve and tick
 	qp      iwarp.QP
 	cq      iwarp.CQ
+	peer    string // the name in the daemon's certificate; empty: it has none
 	recvMem []byte // room for recvBuffers messages; nil until the connection is established
 	recvMR  iwarp.MR
 	// peerReads says that the daemon may send RDMA Reads.
@@ -167,6 +168,12 @@ type Link struct {
 
 // Welcome returns what the daemon said it can do. It does not change once Dial has returned.
 func (l *Link) Welcome() *job.Welcome { return l.welcome }
+
+// Peer returns the name in the certificate by which the daemon has proven its identity, or "".
+func (l *Link) Peer() string { return l.peer }
+
+// Group returns the name of the group whose shelf the daemon's is, or "" if it is this tenant's alone.
+func (l *Link) Group() string { return l.welcome.Group }
 
 // QP returns the queue pair, for registrations that end with this connection. Only the link posts to it.
 func (l *Link) QP() iwarp.QP { return l.qp }

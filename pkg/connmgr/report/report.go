@@ -126,6 +126,8 @@ type HostStatus struct {
 	// did not need to send there.
 	HeldFiles int    `json:"held_files,omitempty"`
 	HeldBytes uint64 `json:"held_bytes,omitempty"`
+	// Group is the group of clients with which this one shares the results that the host keeps, or empty.
+	Group string `json:"group,omitempty"`
 	// OnTrial says that the host gets one job at a time until one has succeeded. PauseMS is the time until it is
 	// dialled or gets jobs again. DoubtMS is the time until its quarantine ends, and Doubt the reason for that.
 	OnTrial bool   `json:"on_trial,omitempty"`

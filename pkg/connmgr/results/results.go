@@ -117,6 +117,9 @@ type Look struct {
 type Farm interface {
 	// Get is that of resultcache.Store. host is the one that has the entry.
 	Get(ctx context.Context, key resultcache.Key, buf []byte) (b []byte, host string, err error)
+	// Maker returns the host that has made what Get has returned, as far as that is proven. Its error wraps
+	// resultcache.ErrUnproven.
+	Maker(e *resultcache.Entry) (host string, err error)
 	// Drop says that what Get has returned is of no use, and whether that is because it was damaged or wrong.
 	Drop(key resultcache.Key, host string, damaged bool)
 }
@@ -165,6 +168,13 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			return nil, ""
 		case errors.Is(err, errRoom):
 			c.log.Debug("a result has no room", "key", key, "err", err)
+		case errors.Is(err, resultcache.ErrUnproven):
+			c.count(t.Name, Error)
+			level := slog.LevelDebug // its time is over
+			if errors.Is(err, resultcache.ErrDamaged) {
+				level = slog.LevelWarn
+			}
+			c.log.Log(ctx, level, "a result that others share is not used", "tier", t.Name, "key", key, "err", err)
 		case errors.Is(err, resultcache.ErrDamaged):
 			c.damaged(t, key, err)
 		default:

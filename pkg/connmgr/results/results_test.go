@@ -356,13 +356,16 @@ func TestFlights(t *testing.T) {
 // hosts is a Farm with one entry.
 type hosts struct {
 	memory
-	dropped []bool
+	dropped  []bool
+	unproven error
 }
 
 func (h *hosts) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte, string, error) {
 	b, err := h.memory.Get(ctx, key, buf)
 	return b, "build7:7632", err
 }
+
+func (h *hosts) Maker(*resultcache.Entry) (string, error) { return "build7:7632", h.unproven }
 
 func (h *hosts) Drop(_ resultcache.Key, _ string, damaged bool) {
 	h.dropped = append(h.dropped, damaged)
@@ -397,6 +400,15 @@ func TestFarm(t *testing.T) {
 	}
 	if !slices.Equal(farm.dropped, []bool{true, false}) || b.counts["farm error"] != 1 {
 		t.Errorf("dropped %v, counted %v", farm.dropped, b.counts)
+	}
+	for _, farm.unproven = range []error{resultcache.ErrUnproven, fmt.Errorf("%w: %w", resultcache.ErrDamaged, resultcache.ErrUnproven)} {
+		if tier := look(nil); tier != "" {
+			t.Errorf("%q has it, without a proof", tier)
+		}
+	}
+	farm.unproven = nil
+	if !slices.Equal(farm.dropped, []bool{true, false, false, true}) || b.counts["farm error"] != 3 || strings.Count(b.log.String(), "a result that others share is not used") != 1 {
+		t.Errorf("dropped %v, counted %v\n%s", farm.dropped, b.counts, b.log.String())
 	}
 	if tier := look(nil); tier != resultcache.TierFarm || !b.near.has(key) || b.far.has(key) {
 		t.Errorf("from %q", tier)

@@ -62,8 +62,12 @@ func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *re
 	}
 	e, err := l.decode(b, true)
 	if err == nil {
-		l.maker, e.Host = e.Host, host
-	} else if !errors.Is(err, errRoom) {
+		l.maker = e.Host
+		if e.Host, err = l.Farm.Maker(e); err != nil {
+			err = fmt.Errorf("%s has it: %w", host, err)
+		}
+	}
+	if err != nil && !errors.Is(err, errRoom) {
 		l.Farm.Drop(l.Key, host, errors.Is(err, resultcache.ErrDamaged))
 	}
 	return b, e, err

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
@@ -20,6 +21,10 @@ import (
 type Look struct {
 	up   []farm.Shelf
 	most int
+
+	// Verify returns the name of the host that has made a signature for the sum of a result
+	// (identity.Identity.VerifyResult); nil: nothing that several tenants share is accepted.
+	Verify func(sum [32]byte, signature []byte) (host string, err error)
 
 	from *farm.Shelf // the host whose result was read last
 	at   link.Shelved
@@ -100,6 +105,39 @@ func (l *Look) read(ctx context.Context, buf []byte) ([]byte, error) {
 		err = fmt.Errorf("%w: %s, %v", ErrSlow, l.from.Addr, patience)
 	}
 	return b, err
+}
+
+// Maker implements results.Farm. What only this tenant can have had compiled on a host was made by that host. On
+// the shelf of a group, it takes a signature.
+func (l *Look) Maker(e *resultcache.Entry) (host string, err error) {
+	if l.from.Group() == "" {
+		return l.from.Addr, nil
+	}
+	if l.Verify == nil {
+		return "", resultcache.ErrUnproven
+	}
+	name, err := e.Maker(l.Verify)
+	switch {
+	case errors.Is(err, identity.ErrExpired):
+		return "", err // it was right when the host kept it
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", resultcache.ErrDamaged, err)
+	}
+	return l.addrOf(name), nil
+}
+
+// addrOf returns the address of the host with that name in its certificate: of the one whose result was read if it
+// has that name too, otherwise of another one of the list; the name itself if there is none.
+func (l *Look) addrOf(name string) string {
+	if l.from.Peer() == name {
+		return l.from.Addr
+	}
+	for i := range l.up {
+		if l.up[i].Peer() == name {
+			return l.up[i].Addr
+		}
+	}
+	return name
 }
 
 // Drop implements results.Farm.

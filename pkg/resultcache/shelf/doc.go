@@ -25,6 +25,8 @@
 //
 // A shelf may be in a file in place of memory, which is opened again after a restart (Create, Open, Verify).
 //
+// Several can share a Shelf without pushing each other's entries out (PutFor).
+//
 // The package does no I/O of its own. Sums of heads and records guard against chance, not against the host. What an
 // entry is worth, its reader finds out by resultcache.Decode.
 package shelf

@@ -21,7 +21,8 @@ type Shelf struct {
 	at      uint64 // where the next entry goes in the data, in bytes
 	used    uint64 // bytes of entries that count, in whole units
 	evicted uint64
-	err     error // of the memory: nothing is added any more
+	err     error  // of the memory: nothing is added any more
+	parts   *parts // of those that share it; nil: nobody does
 }
 
 // records returns the number of places for records with n bytes of data.
@@ -99,8 +100,9 @@ func (s *Shelf) first() record {
 func (s *Shelf) evict() {
 	r := s.first()
 	s.used -= roundUp(uint64(r.length))
-	s.h.First++
 	s.evicted++
+	s.evictPart(&r)
+	s.h.First++
 }
 
 // partMost is the most of an entry that is copied at a time, in bytes.
@@ -112,12 +114,17 @@ const share = 8
 // Put adds an entry for key, which consists of parts. It reports whether it did: an entry that would take too
 // much of the data is not added. What key had before is still there, but readers no longer find it.
 func (s *Shelf) Put(key resultcache.Key, parts ...[]byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.put(mark(key), parts)
+}
+
+// put is Put for an entry of whose key that is the mark. The caller holds mu.
+func (s *Shelf) put(mark uint64, parts [][]byte) bool {
 	n := uint64(0)
 	for _, p := range parts {
 		n += uint64(len(p))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if n == 0 || n > s.limit/share {
 		return false
 	}
@@ -130,7 +137,7 @@ func (s *Shelf) Put(key resultcache.Key, parts ...[]byte) bool {
 			to, p = to+uint64(k), p[k:]
 		}
 	}
-	r := record{mark: mark(key), place: uint32(s.at / align), length: uint32(n), number: uint32(s.h.Last)}
+	r := record{mark: mark, place: uint32(s.at / align), length: uint32(n), number: uint32(s.h.Last)}
 	var b [recordLen]byte
 	s.write(s.placeAt(s.h.Last), r.appendTo(b[:0]))
 	if s.err != nil {

@@ -53,6 +53,7 @@ func (p *Place) Do(j *Job) (*job.Result, int) {
 	if err := x.lay(); err != nil {
 		return p.notLaid(j, err), 0
 	}
+	p.sum(j)
 	j.Drop() // the files are in place: what they came in is no longer needed
 	out, err := p.newCapture()
 	if err != nil {

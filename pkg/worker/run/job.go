@@ -1,6 +1,7 @@
 package run
 
 import (
+	"crypto/sha256"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -34,6 +35,11 @@ type Job struct {
 	// about the host.
 	Trouble func(err error)
 
+	// Sum asks for Inputs.
+	Sum bool
+	// Inputs is the sum over everything that the compiler has been shown, from contents that this host has
+	// verified, as they were laid out (resultcache.Inputs); nil: it is not known. Set by Do.
+	Inputs *[sha256.Size]byte
 	// Excess is what the compile was ended for. Set by Do.
 	Excess sandbox.Excess
 	// Cut says that only a part of what the compile printed is in the result. Set by Do.

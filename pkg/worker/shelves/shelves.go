@@ -1,5 +1,5 @@
 // Package shelves keeps results of compiles where clients read them by RDMA Read: a shelf
-// (pkg/resultcache/shelf) for each tenant.
+// (pkg/resultcache/shelf) for each tenant, or for a group of them, which is one tenant here.
 //
 //	shelves.go   the tenants, and how a budget is divided among them
 //	memory.go    a shelf in memory
