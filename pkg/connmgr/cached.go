@@ -117,7 +117,7 @@ func (c *client) shelves() (l *shelved.Look, down bool) {
 // find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.
 func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
 	var hosts *shelved.Look
-	hosts, c.later = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	hosts, c.later = c.shelves()
 	return c.findIn(k, &results.Look{Farm: hosts})
 }
 

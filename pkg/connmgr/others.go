@@ -102,7 +102,7 @@ func (c *client) onOthers(k *known.Job, t *attempt.Task) *resultcache.Entry {
 		c.waits++
 		return nil
 	}
-	hosts, _ := shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+	hosts, _ := c.shelves()
 	e, _ := c.findIn(k, &results.Look{Farm: hosts, Only: resultcache.TierFarm, Joined: o.Waited})
 	if e == nil {
 		c.waits = maxWaits // what is there is of no use, and stays there
