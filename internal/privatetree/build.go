@@ -30,6 +30,7 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // builder makes a tree in this process's own mount namespace.
 type builder struct {
+	from  string          // where the toolchain is: host, or a directory below it
 	made  map[string]bool // canonical names that exist in the tree
 	whole []string        // canonical names of directories mounted whole
 	lacks []string
@@ -45,6 +46,7 @@ func (b *builder) build(s *Spec) (int, error) {
 	if err := b.enter(s.Size); err != nil {
 		return -1, err
 	}
+	b.from = host
 	b.made = map[string]bool{"/": true, host: true}
 	for _, d := range []struct {
 		name string
@@ -56,6 +58,9 @@ func (b *builder) build(s *Spec) (int, error) {
 	}
 	if err := b.devices(); err != nil {
 		return -1, err
+	}
+	if s.Root != "" {
+		b.from = path.Join(host, s.Root)
 	}
 	for _, name := range s.Dirs {
 		if err := b.show(name, true); err != nil {
@@ -121,7 +126,7 @@ func (b *builder) mkdir(name string, mode uint32) error {
 // devices shows the parts of /dev that programs expect, as far as the host has them. There is no terminal.
 func (b *builder) devices() error {
 	for _, name := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"} {
-		if _, _, err := look(name); err != nil {
+		if _, _, err := b.look(name); err != nil {
 			b.lacks = append(b.lacks, fmt.Sprintf("%s: %v", name, err))
 			continue
 		}
@@ -188,13 +193,13 @@ func (b *builder) proc() {
 	}
 }
 
-// show makes name visible: it walks there on the host, and creates in the tree the directories and symbolic
+// show makes name visible: it walks there as if the toolchain's root were the host's, and creates in the tree the directories and symbolic
 // links that it meets. What is in a directory shown whole is there already, but a link may lead out of it.
 func (b *builder) show(name string, dir bool) error {
 	if !path.IsAbs(name) {
 		return &stepError{"show " + name, errors.New("not an absolute name"), false}
 	}
-	at := "/" // canonical: without links, in the tree and on the host
+	at := "/" // canonical: without links, in the tree and below the toolchain's root
 	todo := strings.Split(name, "/")
 	slices.Reverse(todo) // a stack
 	for hops := 0; len(todo) > 0; {
@@ -208,7 +213,10 @@ func (b *builder) show(name string, dir bool) error {
 			continue
 		}
 		next := path.Join(at, c)
-		mode, target, err := look(next)
+		if next == host { // the host's own root, which is writable here
+			return &stepError{"show " + name, errors.New("the name is reserved"), false}
+		}
+		mode, target, err := b.look(next)
 		switch {
 		case err != nil:
 		case mode == unix.S_IFLNK:
@@ -262,20 +270,20 @@ func (b *builder) inWhole(name string) bool {
 	})
 }
 
-// look returns the type of a name on the host, and the target if it is a link; it does not follow links.
-func look(name string) (mode uint32, target string, err error) {
+// look returns the type of a name of the toolchain, and the target if it is a link; it does not follow links.
+func (b *builder) look(name string) (mode uint32, target string, err error) {
 	var st unix.Stat_t
-	if err := unix.Lstat(host+name, &st); err != nil {
+	if err := unix.Lstat(b.from+name, &st); err != nil {
 		return 0, "", err
 	}
 	mode = st.Mode & unix.S_IFMT
 	if mode == unix.S_IFLNK {
-		target, err = os.Readlink(host + name)
+		target, err = os.Readlink(b.from + name)
 	}
 	return mode, target, err
 }
 
-// bind shows a file of the host under the same name, read-only.
+// bind shows a file under the same name, read-only.
 func (b *builder) bind(name string, flags uintptr) error {
 	if b.made[name] {
 		return nil
@@ -285,7 +293,7 @@ func (b *builder) bind(name string, flags uintptr) error {
 		return &stepError{"make " + name, err, false}
 	}
 	unix.Close(fd)
-	err = unix.Mount(host+name, name, "", unix.MS_BIND, "")
+	err = unix.Mount(b.from+name, name, "", unix.MS_BIND, "")
 	if err == nil {
 		err = setReadOnly(name, flags)
 	}
@@ -296,19 +304,19 @@ func (b *builder) bind(name string, flags uintptr) error {
 	return nil
 }
 
-// bindWhole shows a directory of the host under the same name, read-only, and without what is mounted below
+// bindWhole shows a directory under the same name, read-only, and without what is mounted below
 // it if the kernel permits that.
 func (b *builder) bindWhole(name string) error {
 	if slices.Contains(b.whole, name) || b.inWhole(name) {
 		return nil
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV
-	err := unix.Mount(host+name, name, "", unix.MS_BIND, "")
+	err := unix.Mount(b.from+name, name, "", unix.MS_BIND, "")
 	if err == nil {
 		err = setReadOnly(name, flags)
 	} else if errors.Is(err, unix.EINVAL) {
 		// A user namespace must not reveal what a mount covers.
-		if err = unix.Mount(host+name, name, "", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+		if err = unix.Mount(b.from+name, name, "", unix.MS_BIND|unix.MS_REC, ""); err == nil {
 			err = unix.MountSetattr(unix.AT_FDCWD, name, unix.AT_RECURSIVE, &unix.MountAttr{
 				Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
 			})

@@ -145,7 +145,7 @@ func (c *child) setup() error {
 	}
 	r := wire.Reader[string]{Rest: block}
 	s := Spec{Size: req.limits.File, UID: int(r.Uint32()), GID: int(r.Uint32()), Confine: r.Uint32()&confineBit != 0, Files: r.Texts(), Dirs: r.Texts()}
-	s.Bare = r.Text()
+	s.Bare, s.Root = r.Text(), r.Text()
 	if what := r.End(); what != "" {
 		return errors.New("request for a tree: " + what)
 	}

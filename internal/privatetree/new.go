@@ -44,8 +44,13 @@ func (t *Tree) make(ctx context.Context, s *Spec) error {
 	if (s.UID != 0 || s.GID != 0) && !(mayMount() || s.Bare != "" && sandbox.MayBecome()) {
 		return fmt.Errorf("%w: run commands as user %d: needs root", ErrNoRight, s.UID)
 	}
-	if s.Bare != "" && !path.IsAbs(s.Bare) {
-		return fmt.Errorf("%s: not an absolute name", s.Bare)
+	for _, dir := range []string{s.Bare, s.Root} {
+		if dir != "" && !path.IsAbs(dir) {
+			return fmt.Errorf("%s: not an absolute name", dir)
+		}
+	}
+	if s.Bare != "" && s.Root != "" {
+		return fmt.Errorf("%w: a toolchain from %s needs namespaces", ErrNoRight, s.Root)
 	}
 	if err := t.start(s); err != nil {
 		return err
@@ -102,6 +107,7 @@ func (t *Tree) start(s *Spec) error {
 	b = wire.AppendStrings(b, s.Files)
 	b = wire.AppendStrings(b, s.Dirs)
 	b = wire.AppendString(b, s.Bare)
+	b = wire.AppendString(b, s.Root)
 	if err := writeBlock(t.block, b); err != nil {
 		return err
 	}

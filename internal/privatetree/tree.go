@@ -61,6 +61,10 @@ type Spec struct {
 	// full and urandom, /proc and an empty /tmp are always there.
 	Files, Dirs []string
 
+	// Root, if it is not empty, is a directory of this host, absolute and without links, in which Files and Dirs are
+	// found as if it were the root. Links there lead to names below it. It cannot be combined with Bare.
+	Root string
+
 	Size int64 // bytes that a job may write, including its sources; 0: 1 GiB
 	Keep int64 // bytes in addition to Size for files that stay from one job to the next; 0: none stay
 
