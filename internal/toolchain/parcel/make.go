@@ -1,0 +1,255 @@
+package parcel
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+)
+
+// ErrChanged is wrapped by errors about a file of the toolchain that is no longer what it was.
+var ErrChanged = errors.New("the toolchain has changed")
+
+// Make describes a toolchain of this machine. It reads all files of it, a few hundred megabytes.
+func Make(ctx context.Context, tc *toolchain.Toolchain) (*Parcel, error) {
+	m := maker{ctx: ctx, found: make(map[string]Entry)}
+	for _, name := range tc.Files {
+		if err := m.file(name); err != nil {
+			return nil, fmt.Errorf("pack %s: %w", tc.Exec, err)
+		}
+	}
+	p := &Parcel{Toolchain: *tc}
+	p.Dirs = nil
+	for _, dir := range tc.Dirs {
+		some, err := m.dir(dir)
+		if err != nil {
+			return nil, fmt.Errorf("pack %s: %w", tc.Exec, err)
+		}
+		if some {
+			p.Dirs = append(p.Dirs, dir)
+		}
+	}
+	for _, e := range m.found {
+		p.Entries = append(p.Entries, e)
+	}
+	slices.SortFunc(p.Entries, func(x, y Entry) int { return strings.Compare(x.Name, y.Name) })
+	if what := p.fault(); what != "" {
+		return nil, fmt.Errorf("pack %s: %s cannot travel", tc.Exec, what)
+	}
+	p.identify(p.Append(nil))
+	return p, nil
+}
+
+// maker collects entries.
+type maker struct {
+	ctx   context.Context
+	found map[string]Entry
+}
+
+// file adds the file that a name leads to, and the links on the way.
+func (m *maker) file(name string) error {
+	at, todo := "/", steps(name)
+	for hops := 0; len(todo) > 0; {
+		c := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		switch c {
+		case "", ".":
+			continue
+		case "..":
+			at = path.Dir(at)
+			continue
+		}
+		next := path.Join(at, c)
+		st, err := os.Lstat(next)
+		switch {
+		case err != nil:
+			return err
+		case st.IsDir():
+			at = next
+		case st.Mode()&fs.ModeSymlink != 0:
+			if hops++; hops > maxHops {
+				return &fs.PathError{Op: "follow", Path: name, Err: syscall.ELOOP}
+			}
+			target, err := m.link(next)
+			if err != nil {
+				return err
+			}
+			if path.IsAbs(target) {
+				at = "/"
+			}
+			todo = append(todo, steps(target)...)
+		case len(todo) > 0:
+			return &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
+		default:
+			return m.content(next)
+		}
+	}
+	return &fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
+}
+
+func (m *maker) link(name string) (string, error) {
+	target, err := os.Readlink(name)
+	if err == nil {
+		m.found[name] = Entry{Name: name, Target: target}
+	}
+	return target, err
+}
+
+// content adds a regular file.
+func (m *maker) content(name string) error {
+	if _, ok := m.found[name]; ok {
+		return nil
+	}
+	e := Entry{Name: name}
+	f, st, err := open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	e.Exec, e.Len = st.Mode()&0o111 != 0, uint64(st.Size())
+	h := sha256.New()
+	if n, err := io.Copy(h, reader{m.ctx, f}); err != nil || uint64(n) != e.Len {
+		return errors.Join(err, changed(name, uint64(n) != e.Len))
+	}
+	h.Sum(e.Sum[:0])
+	m.found[name] = e
+	return nil
+}
+
+func changed(name string, is bool) error {
+	if !is {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrChanged, name)
+}
+
+func open(name string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) // no FIFO can make it wait
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, st, nil
+}
+
+// reader ends with a context.
+type reader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r reader) Read(b []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}
+
+// dir adds what a compiler may read in a directory that is shown whole. some reports whether there is anything.
+func (m *maker) dir(name string) (some bool, err error) {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return false, err
+	}
+	err = filepath.WalkDir(real, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case strings.HasSuffix(p, ".mo") && !catalogue(filepath.Base(p)):
+			return nil
+		case d.Type().IsRegular():
+			some = true
+			return m.content(p)
+		case d.Type()&fs.ModeSymlink == 0:
+			return nil // directories come with what is in them, and nothing else is of use
+		}
+		// A link to something that is not shown leads nowhere in the tree, as at home.
+		if target, err := filepath.EvalSymlinks(p); err != nil || !strings.HasPrefix(target, real+"/") || strings.HasSuffix(target, ".mo") && !catalogue(filepath.Base(target)) {
+			return nil
+		}
+		some = true
+		_, err = m.link(p)
+		return err
+	})
+	if err == nil && some && real != name {
+		err = m.above(name)
+	}
+	return some, err
+}
+
+// above adds the links that lead to a directory.
+func (m *maker) above(name string) error {
+	at, todo := "/", steps(name)
+	for hops := 0; len(todo) > 0 && hops <= maxHops; {
+		c := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		switch c {
+		case "", ".":
+			continue
+		case "..":
+			at = path.Dir(at)
+			continue
+		}
+		at = path.Join(at, c)
+		if st, err := os.Lstat(at); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		hops++
+		target, err := m.link(at)
+		if err != nil {
+			return err
+		}
+		if at = path.Dir(at); path.IsAbs(target) {
+			at = "/"
+		}
+		todo = append(todo, steps(target)...)
+	}
+	return nil
+}
+
+// catalogue reports whether a file of this name has messages of a compiler, an assembler or the C library. There are
+// hundreds of megabytes of others in the same directories.
+func catalogue(base string) bool {
+	domain, ok := strings.CutSuffix(base, ".mo")
+	if !ok {
+		return false
+	}
+	if name, version, ok := strings.Cut(domain, "-"); ok && strings.Trim(version, "0123456789.") == "" {
+		domain = name
+	}
+	return slices.Contains([]string{"gcc", "cpplib", "gas", "bfd", "opcodes", "binutils", "libc"}, domain)
+}
+
+// Open opens a file of a parcel that Make has described, to be sent. Read's error wraps ErrChanged if its content is no longer
+// that, at the latest at its end.
+func (e *Entry) Open() (io.ReadCloser, error) {
+	f, st, err := open(e.Name)
+	if err != nil {
+		return nil, errors.Join(ErrChanged, err)
+	}
+	if uint64(st.Size()) != e.Len {
+		f.Close()
+		return nil, changed(e.Name, true)
+	}
+	return &checked{f: f, e: e, h: sha256.New()}, nil
+}
