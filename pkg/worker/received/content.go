@@ -1,0 +1,154 @@
+package received
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
+
+// contentName returns the name of the file with an entry's content: a file's mode belongs to all its names.
+func contentName(e *parcel.Entry) string {
+	name := hex.EncodeToString(e.Sum[:])
+	if e.Exec {
+		name += "x"
+	}
+	return name
+}
+
+// find returns the parcel that a tenant has offered, and an entry of it with a content.
+func (s *Store) find(tenant string, id unit.ToolchainID, name string) (*held, *parcel.Entry, error) {
+	h := s.parcels[id]
+	if h == nil || !h.tenants[tenant] {
+		return nil, nil, ErrUnknown
+	}
+	for i := range h.Entries {
+		if e := &h.Entries[i]; !e.Link() && contentName(e) == name {
+			return h, e, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: no file of it has the content %.70s", ErrWrong, name)
+}
+
+// Write writes a content of a parcel, from the byte at on, which must be as many as are there already. Bytes that arrive
+// before an error of r stay, and the next Write goes on behind them. When the last content is complete, the toolchain can be
+// used.
+func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64, r io.Reader) error {
+	e, err := s.begin(tenant, id, name)
+	if e == nil {
+		return err
+	}
+	err = s.receive(e, name, at, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.writing, name)
+	if err != nil {
+		return err
+	}
+	if _, ok := s.contents[name]; !ok {
+		s.contents[name] = int64(e.Len)
+		s.total += int64(e.Len)
+	}
+	// All that wait for it may be complete now.
+	for _, h := range s.parcels {
+		if !h.complete && len(s.missing(h.Parcel)) == 0 {
+			err = errors.Join(err, s.complete(h))
+		}
+	}
+	return err
+}
+
+// begin reserves a content for one writer. e is nil if there is nothing to do.
+func (s *Store) begin(tenant string, id unit.ToolchainID, name string) (e *parcel.Entry, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, e, err := s.find(tenant, id, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := s.contents[name]; ok {
+		return nil, nil
+	}
+	if s.writing[name] {
+		return nil, ErrBusy
+	}
+	s.writing[name] = true
+	h.used = time.Now()
+	return e, nil
+}
+
+// receive appends to a partial content, and gives it its name when it is complete.
+func (s *Store) receive(e *parcel.Entry, name string, at uint64, r io.Reader) error {
+	partial := s.path("partial", name)
+	f, err := os.OpenFile(partial, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if uint64(st.Size()) != at || at > e.Len {
+		return fmt.Errorf("%w: it continues at %d of %d bytes, and %d are there", ErrWrong, at, e.Len, st.Size())
+	}
+	n, err := io.Copy(f, io.LimitReader(r, int64(e.Len-at)))
+	if err != nil {
+		return err
+	}
+	if at+uint64(n) < e.Len {
+		return io.ErrUnexpectedEOF
+	}
+	if m, _ := r.Read(make([]byte, 1)); m > 0 {
+		return errors.Join(fmt.Errorf("%w: it is longer than %d bytes", ErrWrong, e.Len), os.Remove(partial))
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, io.NewSectionReader(f, 0, int64(e.Len))); err != nil {
+		return err
+	}
+	if [sha256.Size]byte(h.Sum(nil)) != e.Sum {
+		return errors.Join(fmt.Errorf("%w: its SHA-256 is another", ErrWrong), os.Remove(partial))
+	}
+	mode := os.FileMode(0o444)
+	if e.Exec {
+		mode = 0o555
+	}
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	return os.Rename(partial, s.path("contents", name))
+}
+
+// verify reads the contents of a parcel, and returns the names of those that are damaged.
+func (s *Store) verify(h *held) (damaged []string) {
+	seen := map[string]bool{}
+	for i := range h.Entries {
+		e := &h.Entries[i]
+		name := contentName(e)
+		if e.Link() || seen[name] {
+			continue
+		}
+		seen[name] = true
+		if !right(s.path("contents", name), e) {
+			damaged = append(damaged, name)
+		}
+	}
+	return damaged
+}
+
+func right(name string, e *parcel.Entry) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return err == nil && [sha256.Size]byte(h.Sum(nil)) == e.Sum
+}
