@@ -457,7 +457,11 @@ func (s *Store) drop(h *held, damaged []string) {
 	if s.parcels[h.ID] != h {
 		return // somebody else has dropped it
 	}
-	s.remove(h)
+	for _, x := range s.parcels { // others may have the same contents; those in use were read and found right
+		if x == h || x.complete && x.users == 0 && slices.ContainsFunc(x.Entries, func(e parcel.Entry) bool { return !e.Link() && slices.Contains(damaged, contentName(&e)) }) {
+			s.remove(x)
+		}
+	}
 	for _, name := range damaged {
 		if n, ok := s.contents[name]; ok {
 			delete(s.contents, name)
