@@ -25,6 +25,9 @@ type Service uint8
 // HTTP is the daemon's pages: metrics, status, profiles and log.
 const HTTP Service = 1
 
+// Toolchains takes toolchains that the daemon does not have (package received).
+const Toolchains Service = 2
+
 // magic begins the private data of both sides' start-up, where a connection for jobs has another.
 const magic = "RDCS"
 
@@ -67,7 +70,7 @@ func Parse(private []byte) (r Request, why *job.Rejection) {
 	default:
 		return r, bad
 	}
-	if r.Service != HTTP {
+	if r.Service != HTTP && r.Service != Toolchains {
 		return r, &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon has no service %d", r.Service)}
 	}
 	return r, nil

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
@@ -38,18 +40,18 @@ func (s *Store) find(tenant string, id unit.ToolchainID, name string) (*held, *p
 
 // Write writes a content of a parcel, from the byte at on, which must be as many as are there already. Bytes that arrive
 // before an error of r stay, and the next Write goes on behind them. When the last content is complete, the toolchain can be
-// used.
-func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64, r io.Reader) error {
+// used: tenants are those that can use another one now.
+func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64, r io.Reader) (tenants []string, err error) {
 	e, err := s.begin(tenant, id, name)
 	if e == nil {
-		return err
+		return nil, err
 	}
 	err = s.receive(e, name, at, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.writing, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, ok := s.contents[name]; !ok {
 		s.contents[name] = int64(e.Len)
@@ -59,9 +61,10 @@ func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64
 	for _, h := range s.parcels {
 		if !h.complete && len(s.missing(h.Parcel)) == 0 {
 			err = errors.Join(err, s.complete(h))
+			tenants = slices.AppendSeq(tenants, maps.Keys(h.tenants))
 		}
 	}
-	return err
+	return tenants, err
 }
 
 // begin reserves a content for one writer. e is nil if there is nothing to do.

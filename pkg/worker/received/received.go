@@ -36,6 +36,8 @@ var (
 	ErrQuota = errors.New("no room for the toolchain")
 	// ErrWrong is wrapped by the error about bytes that are not those of the content, or not where they belong.
 	ErrWrong = errors.New("not the content that was announced")
+	// ErrInUse is wrapped by Open's error about a directory that another daemon uses.
+	ErrInUse = errors.New("the directory is in use by another daemon")
 	// ErrBusy says that the content is being written by another client.
 	ErrBusy = errors.New("another client is sending it")
 )
@@ -100,7 +102,7 @@ func (s *Store) open() (err error) {
 		}
 	}()
 	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("%s is in use by another daemon", s.o.Dir)
+		return fmt.Errorf("%w: %s", ErrInUse, s.o.Dir)
 	}
 	for _, dir := range []string{"contents", "partial", "parcels", "roots"} {
 		if err := os.MkdirAll(s.path(dir), 0o755); err != nil {
