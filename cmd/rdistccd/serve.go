@@ -27,6 +27,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
+	"github.com/rdistcc/rdistcc/pkg/worker/received"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -194,6 +195,18 @@ func resultsDir(c *config.Config) string {
 	return ""
 }
 
+// acceptMode maps the values of the setting toolchains.accept.
+var acceptMode = map[string]worker.AcceptMode{"none": worker.AcceptNone, "named": worker.AcceptNamed, "all": worker.AcceptAll}
+
+// receivedOptions returns the options of the store of toolchains that clients send.
+func receivedOptions(c *config.Config) received.Options {
+	o := received.Options{Quota: int64(c.Toolchains.Size), Dir: c.Toolchains.Dir}
+	if dir := cacheDir(os.Getenv); o.Dir == "" && dir != "" {
+		o.Dir = filepath.Join(dir, "toolchains")
+	}
+	return o
+}
+
 // work starts the worker and serves until the signals say otherwise.
 func (d *daemon) work() (err error) {
 	signals := make(chan os.Signal, 4)
@@ -245,6 +258,7 @@ func (d *daemon) work() (err error) {
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
 		Store: storeOptions(c), NoStore: !c.Store.Use, Results: int64(c.Store.Results), ResultsDir: resultsDir(c), ResultsDisk: int64(c.Store.ResultsDisk),
 		Groups: c.Groups(), Sign: d.id.SignResult, Learn: true,
+		Accept: acceptMode[c.Toolchains.Accept], Received: receivedOptions(c),
 		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version, Stream: d.stream,
 	})
 	if err == nil {

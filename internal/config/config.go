@@ -96,9 +96,13 @@ type Limits struct {
 	ClientBytes    Size          `yaml:"client-bytes"`    // of a daemon's memory for sources and results that one client may hold; 0 = half of buffers.large
 }
 
-// Toolchains says where a daemon looks for compilers.
+// Toolchains says where a daemon looks for compilers, and from whom it accepts others.
 type Toolchains struct {
-	Dirs []string `yaml:"dirs"`
+	Dirs   []string `yaml:"dirs"`
+	Accept string   `yaml:"accept"` // none, named (clients with a certificate, and this machine) or all
+	Dir    string   `yaml:"dir"`    // for those that clients have sent; empty = toolchains below CACHE_DIRECTORY or the like
+	Size   Size     `yaml:"size"`   // of all of these
+	Send   bool     `yaml:"send"`   // a manager sends the compilers of this machine to hosts that lack them
 }
 
 // HTTP holds the addresses of the status pages; empty = none.
@@ -224,7 +228,7 @@ func Default() *Config {
 			Output:         MiB,
 			ClientQueued:   1024,
 		},
-		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}},
+		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}, Accept: "named", Size: 4 * GiB, Send: true},
 		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},
 		Log:        Log{Level: "info"},
 		Scheduler: Scheduler{

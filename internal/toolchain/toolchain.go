@@ -27,6 +27,10 @@ type Toolchain struct {
 	Version string // full, say "12.2.0"
 	Target  string // say "x86_64-linux-gnu"
 
+	// Root is where the toolchain is laid out, if it has come from another machine (package parcel): a directory below which
+	// all its names are found. Empty: it belongs to this machine.
+	Root string
+
 	// Files and Dirs list all names on this machine that running the compiler needs to see,
 	// absolute and sorted: programs, their libraries and loader, specs, message catalogues. Links
 	// on the way to them belong to them. Headers are not included, nor what only a link needs.
@@ -38,7 +42,7 @@ func (t *Toolchain) Name() string { return t.Family + " " + t.Version }
 
 // Equal reports whether everything is equal, including the locations of the files.
 func (t Toolchain) Equal(u Toolchain) bool {
-	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)
+	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && t.Root == u.Root && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)
 }
 
 // ErrUnknown means that a program is not a compiler of a known family, or that its parts cannot be determined: it is

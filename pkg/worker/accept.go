@@ -25,7 +25,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 		err = no
 	}
 	if err == nil {
-		t.job.Toolchain, err = s.compilers.Find(m.Toolchain)
+		t.job.Toolchain, err = c.compiler(m.Toolchain)
 	}
 	if err == nil {
 		err = t.takeSource()

@@ -14,7 +14,7 @@ func (s *Server) openCompilers() {
 	rescue := func() { s.rescue(s.o.Log, nil) }
 	s.compilers = offered.New(offered.Options{
 		Log: s.o.Log, File: s.o.Compilers, Answer: s.o.Answer, Dirs: func() []string { return s.settings.Load().Dirs },
-		Show: s.show, Changed: s.compilersChanged, Rescue: rescue,
+		Show: s.show, Changed: s.compilersChanged, Rescue: rescue, Sent: s.o.Accept != AcceptNone && s.o.Received.Quota > 0,
 	})
 	s.learner = files.NewLearner(files.Learner{
 		Machine: &s.machine, Log: s.o.Log, Busy: s.busy, Compilers: s.compilers.List, Ask: s.compilers.Ask, Rescue: rescue,

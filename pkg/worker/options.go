@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+	"github.com/rdistcc/rdistcc/pkg/worker/received"
 )
 
 // localTenant is the tenant of all peers on this machine without a name of their own.
@@ -77,7 +78,10 @@ type Options struct {
 	// this host has named itself, and signed by Sign; nil: there are no groups.
 	Groups map[string]string
 	Sign   func(sum [32]byte) ([]byte, error) // Raw.AppendSigned
-	Learn  bool                               // read this machine's own headers in advance, while the server is idle
+	// Received configures the store of toolchains that clients may send, as far as Accept says.
+	Received received.Options
+	Accept   AcceptMode
+	Learn    bool // read this machine's own headers in advance, while the server is idle
 
 	// Sandbox says how compiles are confined.
 	Sandbox SandboxMode
@@ -124,6 +128,16 @@ const (
 )
 
 func (m SandboxMode) String() string { return [...]string{"off", "auto", "strict"}[m] }
+
+// AcceptMode says from whom toolchains are accepted.
+type AcceptMode uint8
+
+// Modes.
+const (
+	AcceptNone  AcceptMode = iota
+	AcceptNamed            // from clients with a certificate, and from this machine
+	AcceptAll              // from all that may send jobs
+)
 
 // TreeMode says whether jobs of the sources form are accepted.
 type TreeMode uint8

@@ -86,6 +86,14 @@ func (r *runner) run(t *task) (res *job.Result, n int) {
 	if t.m.Base != "" && t.c.shelf != nil {
 		j.Made = t.made
 	}
+	if j.Toolchain.Root != "" {
+		shown, done, err := r.s.useReceived(t.c, j.Toolchain)
+		if err != nil {
+			return run.Refused(err), 0
+		}
+		defer done()
+		j.Enter = func() error { return r.prepareReceived(r.s.ctx, shown) }
+	}
 	j.Trouble = func(err error) { r.s.noted(t, err) }
 	j.Limit = r.s.settings.Load().JobTimeout
 	if t.m.Timeout != 0 {

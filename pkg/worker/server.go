@@ -34,6 +34,7 @@ type Server struct {
 	large     *large.Memory
 	keep      *store.Store      // contents that clients have sent; nil: no store; set once by New
 	shelves   *shelves.Shelves  // results for clients to read; nil: none; set once by New
+	arrived   arrived           // toolchains that clients have sent
 	machine   files.Machine     // this machine's own headers
 	learner   *files.Learner    // reads them in advance, if Options.Learn
 	forgets   atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep

@@ -118,7 +118,7 @@ func (s *Server) Ready() error {
 	if no := s.lend.Closed(); no != nil {
 		return no
 	}
-	if list, more := s.compilers.Now(); len(list) == 0 && !more {
+	if list, more := s.compilers.Now(); len(list) == 0 && !more && s.arrived.store == nil {
 		return errNoToolchain
 	}
 	return nil

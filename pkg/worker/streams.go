@@ -68,7 +68,11 @@ func (s *Server) admitStream(req iwarp.ConnRequest) {
 		if f := s.o.AuthPassed; f != nil && claim != nil {
 			f(info.Remote)
 		}
-		s.o.Stream(c, StreamPeer{Name: info.Peer, Local: isLoopback(info.Remote), Remote: info.Remote})
+		if r.Service == streams.Toolchains {
+			s.arrived.serve(c, tenant)
+		} else {
+			s.o.Stream(c, StreamPeer{Name: info.Peer, Local: isLoopback(info.Remote), Remote: info.Remote})
+		}
 		select {
 		case <-c.Done():
 		case <-s.ctx.Done():
@@ -98,7 +102,11 @@ func (s *Server) judgeStream(info *iwarp.ConnInfo) (r streams.Request, claim *ps
 	if r, no = streams.Parse(info.PrivateData); no != nil {
 		return r, nil, no
 	}
-	if s.o.Stream == nil {
+	if r.Service == streams.Toolchains {
+		if why := s.refusesToolchains(info); why != "" {
+			return r, nil, &job.Rejection{Cause: job.CauseDenied, Detail: why}
+		}
+	} else if s.o.Stream == nil {
 		return r, nil, &job.Rejection{Cause: job.CauseDenied, Detail: "this daemon serves no streams"}
 	}
 	if claim, no = s.credentials(info, r.Proof); no != nil {

@@ -121,6 +121,9 @@ func (c *conn) listToolchainsLocked() {
 	for _, t := range c.s.Toolchains() {
 		c.listing.ids = append(c.listing.ids, t.ID)
 	}
+	for _, t := range c.s.received(c) {
+		c.listing.ids = append(c.listing.ids, t.ID)
+	}
 	c.listing.next, c.listing.names = 0, true
 	c.pumpLocked()
 }

@@ -12,7 +12,7 @@
 // The files lie in layers, each of which calls the ones before it:
 //
 //	types        options.go server.go conn.go state.go
-//	telling      tell.go board.go shelf.go copies.go credits.go offer.go host.go idle.go count.go
+//	telling      tell.go board.go shelf.go copies.go arrived.go credits.go offer.go host.go idle.go count.go
 //	deciding     fitness.go confinement.go auth.go endings.go
 //	doing        queue.go canary.go sandbox.go compilers.go admit.go streams.go answer.go tick.go status.go metrics.go
 //	a job's way  accept.go source.go intake.go twins.go runner.go
@@ -90,6 +90,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	})
 	s.openStore()
 	s.openShelves()
+	s.openReceived()
 	s.serving.Go(s.tick)
 	return s, nil
 }
@@ -206,6 +207,7 @@ func (s *Server) release() {
 	s.large.Close()
 	s.machine.Forget()
 	s.shelves.Close()
+	s.closeReceived()
 	if s.keep != nil {
 		s.keep.Close()
 	}

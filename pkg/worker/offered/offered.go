@@ -28,6 +28,7 @@ type Options struct {
 	// Changed is called when the list has changed (other), or when all compilers have been identified
 	// (ended). Both are false if identifying has failed. No lock of the package is held.
 	Changed func(other, ended bool)
+	Sent    bool   // clients may send compilers that the host lacks
 	Rescue  func() // is deferred, and recovers from a panic
 }
 
@@ -133,7 +134,11 @@ func (k *Compilers) find(ctx context.Context, known func()) error {
 	k.offer(d.List, false)
 	once.Do(known)
 	if len(d.List) == 0 && !k.lacking {
-		k.o.Log.Warn("no compiler found: every job is refused; install one, or name the directories with compilers in toolchains.dirs", "dirs", k.o.Dirs())
+		what := "no compiler found: every job is refused; install one, or name the directories with compilers in toolchains.dirs"
+		if k.o.Sent {
+			what = "no compiler found: this host compiles with those that clients send"
+		}
+		k.o.Log.Warn(what, "dirs", k.o.Dirs())
 	}
 	k.lacking = len(d.List) == 0
 	return nil
@@ -355,6 +360,9 @@ func (k *Compilers) Find(id unit.ToolchainID) (*toolchain.Toolchain, error) {
 // were touched, which takes a second, or several on a busy machine. Therefore runners call it, not the
 // goroutine of a connection.
 func (k *Compilers) Verify(ctx context.Context, t *toolchain.Toolchain) error {
+	if t.Root != "" { // it came by content, and nobody changes it
+		return nil
+	}
 	now, err := k.tools.Identify(ctx, t.Exec)
 	if err != nil || now.ID != t.ID {
 		k.rescanSoon()

@@ -128,18 +128,27 @@ func (h *Host) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
 	return nil
 }
 
-// lookPath returns the path of a program on SearchPath, and remembers it once found. A name that is not found
-// is returned unchanged, and then fails to start.
-func (h *Host) lookPath(name string) string {
-	if path, ok := h.programs.Load(name); ok {
+// lookPath returns the path of a program on SearchPath, below the root of a toolchain, and remembers it once found. A name
+// that is not found is returned unchanged, and then fails to start.
+func (h *Host) lookPath(root, name string) string {
+	if path, ok := h.programs.Load(root + name); ok {
 		return path.(string)
 	}
 	for _, dir := range filepath.SplitList(SearchPath) {
 		path := filepath.Join(dir, name)
-		if unix.Access(path, unix.X_OK) == nil {
-			h.programs.Store(name, path)
+		if found(root, path) {
+			h.programs.Store(root+name, path)
 			return path
 		}
 	}
 	return name
+}
+
+// found reports whether there is a program of this name, or a link, below a root.
+func found(root, path string) bool {
+	if root == "" {
+		return unix.Access(path, unix.X_OK) == nil
+	}
+	_, err := os.Lstat(root + path) // a link there leads elsewhere as seen from here
+	return err == nil
 }

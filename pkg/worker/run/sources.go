@@ -55,7 +55,7 @@ func (s *sourcesInTree) run(out *capture.Capture, until time.Time) (Outcome, err
 	}
 	var direct Outcome
 	if recipe != nil {
-		p.setSteps(c, recipe, names)
+		p.setSteps(s.j.Toolchain, c, recipe, names)
 		o, err := p.runSteps(&s.j.Process, s.j.Toolchain, c, treeTemp, out, until)
 		if err != nil || o.Stopped != job.CauseNone {
 			return o, err

@@ -15,11 +15,11 @@ import (
 )
 
 // setSteps makes c run the programs that the driver would run.
-func (p *Place) setSteps(c *privatetree.Command, recipe *driver.Recipe, names driver.Names) {
+func (p *Place) setSteps(tc *toolchain.Toolchain, c *privatetree.Command, recipe *driver.Recipe, names driver.Names) {
 	for i := range recipe.Steps() {
 		argv := recipe.Step(i, names)
 		if filepath.Base(argv[0]) == argv[0] {
-			argv[0] = p.h.lookPath(argv[0])
+			argv[0] = p.h.lookPath(tc.Root, argv[0])
 		}
 		if i == 0 {
 			c.Argv = argv

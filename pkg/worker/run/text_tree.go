@@ -36,7 +36,7 @@ func (x *textInTree) run(out *capture.Capture, until time.Time) (Outcome, error)
 	p, dir := x.p, x.p.tree.Path(textSource)
 	c := p.command(x.environment(p.temporary()), dir, out, x.j.Limit)
 	if recipe := x.recipe(dir); recipe != nil {
-		p.setSteps(c, recipe, x.names())
+		p.setSteps(x.j.Toolchain, c, recipe, x.names())
 		return p.runSteps(&x.j.Process, x.j.Toolchain, c, textTemp+"/cc.s", out, until)
 	}
 	c.Argv = append([]string{x.j.Toolchain.Exec}, driver.Fill(arguments(x.j.body), x.names())...)
