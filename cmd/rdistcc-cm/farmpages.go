@@ -57,6 +57,13 @@ func newFarmPages(dev iwarp.Device, key func() *psk.Key, hosts func() []string, 
 	}}
 }
 
+// sendsToolchains returns what opens streams to hosts' service for toolchains.
+func sendsToolchains(dev iwarp.Device, key func() *psk.Key) func(ctx context.Context, addr string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		return streams.Dial(ctx, dev, addr, streams.Options{Service: streams.Toolchains, Key: key()})
+	}
+}
+
 // handlers returns the pages for a telemetry.Server.
 func (p *farmPages) handlers() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{

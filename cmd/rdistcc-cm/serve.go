@@ -131,6 +131,9 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 		"config": func() (any, error) { return d.state().settings, nil },
 		"reload": func() (any, error) { return d.reload("asked by rdistcc reload"), nil },
 	}
+	if d.cfg.Toolchains.Send {
+		o.SendToolchains = sendsToolchains(dev, d.id.Key)
+	}
 	if d.m, err = connmgr.New(o); err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -74,6 +74,7 @@ func (c *client) onControl(f *ipc.Control) error {
 // "unused".
 func (m *Manager) hostStatus(list *lists.List) []report.HostStatus {
 	out := m.farm.Status(list.Sched)
+	m.outfits(out)
 	for i := range list.Sources { // those that have found nothing, or nothing newer
 		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
 			out = append(out, report.HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})

@@ -125,6 +125,7 @@ func (c *client) prepare() *ipc.GoLocal {
 	}
 	c.compiler = c.m.compilers.Of(found, c.lease.Compiler)
 	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
+	c.m.outfit.Use(&c.compiler.Toolchain)
 	return nil
 }
 

@@ -6,6 +6,7 @@
 //	ipc ipc/ipcserver socket     the local protocol, one wrapper's session, and the socket
 //	lists compilers known        which hosts a job may go to; what its compiler is; what it reads
 //	farm link holdings           which host a job goes to; one connection to a host; which contents a host has
+//	outfit                       compilers of this machine for hosts that lack them
 //	results shelved              results that are kept, and equal jobs under way; those in the memory of hosts
 //	slots attempt trust          the memory of a job; one attempt at it on one host; checks of results
 //	machine                      this build host
@@ -52,6 +53,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/outfit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
@@ -70,9 +72,10 @@ type Manager struct {
 	farm    *farm.Farm
 	known   *known.Table
 	base    attempt.Base
-	results *results.Cache  // nil: there is none
-	copies  *shelved.Copies // nil: a result is kept by its host alone
-	ctx     context.Context // ends all that is under way
+	results *results.Cache    // nil: there is none
+	copies  *shelved.Copies   // nil: a result is kept by its host alone
+	outfit  *outfit.Outfitter // nil: hosts are sent no toolchains
+	ctx     context.Context   // ends all that is under way
 	cancel  context.CancelCauseFunc
 
 	// each safe for concurrent use

@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/outfit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
@@ -68,6 +69,9 @@ func New(o Options) (*Manager, error) {
 	}
 	m.base = attempt.Base{Farm: m.farm, Memory: m.memory, Metrics: m.metrics, Log: o.Log,
 		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn, Carriers: carriers}
+	if o.SendToolchains != nil {
+		m.outfit = outfit.New(outfit.Options{Farm: m.farm, Dial: o.SendToolchains, Log: o.Log, Sent: m.metrics.ToolchainSent})
+	}
 	m.metrics.Register(o.Registry) // last: the registry may collect at once
 	for _, h := range m.lists.Own().Sched {
 		m.metrics.Host(h.Addr)
@@ -118,6 +122,7 @@ func (m *Manager) Close() error {
 	m.cancel(errShutdown)
 	m.underway.HangUp()
 	m.clients.Wait()
+	m.outfit.Close()
 	m.farm.Close()
 	m.saveHistory()
 	m.metrics.Unregister(m.o.Registry)

@@ -77,6 +77,9 @@ type Options struct {
 	Verify  func(sum [32]byte, signature []byte) (host string, err error)
 	BaseDir string // directory that results are shared across, for wrappers that name none (none)
 
+	// SendToolchains opens a stream to a host's service for toolchains (hosts are sent none).
+	SendToolchains func(ctx context.Context, addr string) (net.Conn, error)
+
 	// AnyUser makes the manager serve every user that can open the socket, not only its own and root.
 	AnyUser bool
 

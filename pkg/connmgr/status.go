@@ -29,11 +29,21 @@ func (m *Manager) Status() report.Status {
 	s.Running = len(s.Underway)
 	hosts := m.farm.Snapshot(named)
 	s.Hosts, s.Drained, s.Waiting.Credit = hosts.Hosts, hosts.Drained, hosts.Waiting
+	m.outfits(s.Hosts)
 	m.account.tell(&s)
 	if m.results != nil {
 		s.Cache.Bytes = m.results.Sizes()
 	}
 	return s
+}
+
+// outfits adds to the states of hosts what is known of compilers that they are sent.
+func (m *Manager) outfits(hosts []report.HostStatus) {
+	for i := range hosts {
+		for _, x := range m.outfit.States(hosts[i].Addr) {
+			hosts[i].Outfit = append(hosts[i].Outfit, x.String())
+		}
+	}
 }
 
 // Stats returns the totals of all commands so far.

@@ -78,6 +78,13 @@ func (c *client) lackLine() string {
 	if rest := len(c.list.Sched) - up; rest > 0 {
 		line += fmt.Sprintf("; %d of %d not connected", rest, len(c.list.Sched))
 	}
+	for i := range c.list.Sched {
+		for _, s := range c.m.outfit.States(c.list.Sched[i].Addr) {
+			if s.ID == c.compiler.ID {
+				return line + "; " + c.list.Sched[i].Addr + ": " + s.String()
+			}
+		}
+	}
 	return line
 }
 

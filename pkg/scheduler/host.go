@@ -171,6 +171,13 @@ func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 	}
 }
 
+// Lacks says that addr no longer has a toolchain.
+func (s *Scheduler) Lacks(addr string, id [16]byte) {
+	if h := s.hosts[addr]; h != nil {
+		delete(h.toolchains, id)
+	}
+}
+
 // Credits sets how many unspent credits of addr are at hand.
 func (s *Scheduler) Credits(now time.Time, addr string, n int) {
 	if h := s.hosts[addr]; h != nil && h.credits != n {

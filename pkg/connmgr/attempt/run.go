@@ -88,7 +88,7 @@ func (a *Attempt) fly() Outcome {
 	}
 
 	m := &job.Job{
-		ID: fl.ID, Credit: fl.Credit.ID, Toolchain: a.Toolchain,
+		ID: fl.ID, Credit: fl.Credit.ID, Toolchain: a.Farm.Called(l, a.Toolchain),
 		BodyLen: load.bodyLen, TextOff: load.textOff, TextLen: uint64(len(load.plain)) - uint64(load.textOff),
 		Sink:    job.Window{STag: uint32(fl.Sink.STag()), TO: fl.Sink.Base(), Len: window},
 		Source:  source,

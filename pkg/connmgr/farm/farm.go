@@ -47,16 +47,17 @@ type Farm struct {
 	ctx      context.Context // ends all hosts
 	running  sync.WaitGroup  // Host.run
 
-	mu     sync.Mutex // guards the rest; locked before any link's
-	pace   Pace
-	sched  *scheduler.Scheduler
-	hosts  map[string]*Host            // by address
-	racing map[uint64]*Request         // jobs that are on a host or in transit, by ID
-	used   map[unit.ToolchainID]string // the common names of compilers that jobs have asked for
-	queue  queue
-	here   here
-	demand demand
-	drains drains
+	mu      sync.Mutex // guards the rest; locked before any link's
+	pace    Pace
+	sched   *scheduler.Scheduler
+	hosts   map[string]*Host            // by address
+	racing  map[uint64]*Request         // jobs that are on a host or in transit, by ID
+	used    map[unit.ToolchainID]string // the common names of compilers that jobs have asked for
+	aliases aliases
+	queue   queue
+	here    here
+	demand  demand
+	drains  drains
 }
 
 // Host is one address that some host list has named. Its goroutine dials it, again and again at the

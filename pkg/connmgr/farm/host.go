@@ -1,6 +1,7 @@
 package farm
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -54,6 +55,14 @@ func (h *Host) toolchainsLocked() {
 	ids, _ := h.link.Toolchains()
 	for _, id := range ids {
 		h.f.sched.Toolchains(h.Addr, id)
+		if own, ok := h.f.aliases.own[id]; ok {
+			h.f.sched.Toolchains(h.Addr, own)
+		}
+	}
+	for parcel, own := range h.f.aliases.own { // what a host was sent, it may drop
+		if !slices.Contains(ids, parcel) && !slices.Contains(ids, own) {
+			h.f.sched.Lacks(h.Addr, own)
+		}
 	}
 	h.f.sched.Identifying(h.Addr, h.link.Identifying())
 }

@@ -193,6 +193,13 @@ func (l *Link) Toolchains() (ids []unit.ToolchainID, listed int) {
 	return slices.AppendSeq(make([]unit.ToolchainID, 0, len(l.ids)), maps.Keys(l.ids)), l.idsSeen
 }
 
+// Has reports whether the daemon can run a toolchain.
+func (l *Link) Has(id unit.ToolchainID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ids[id]
+}
+
 // Identifying reports whether the daemon is still finding out which compilers it has. It may then list more
 // of them soon.
 func (l *Link) Identifying() bool {

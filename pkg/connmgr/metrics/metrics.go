@@ -9,6 +9,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,7 @@ type Source struct {
 type Metrics struct {
 	*inputMetrics
 	*cacheMetrics
+	*toolchainMetrics
 	from        Source
 	hosts       hostLabels
 	jobs        *prometheus.CounterVec
@@ -59,7 +61,7 @@ type Metrics struct {
 // New returns the time series of one manager. They are not registered yet.
 func New(from Source) *Metrics {
 	x := &Metrics{
-		from: from, inputMetrics: newInputMetrics(&from), cacheMetrics: newCacheMetrics(&from),
+		from: from, inputMetrics: newInputMetrics(&from), cacheMetrics: newCacheMetrics(&from), toolchainMetrics: newToolchainMetrics(),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_jobs_total",
 			Help: "Commands by where they ran and why; retried ones are counted again where they ended."},
 			[]string{"place", "reason", "host", "result"}),
@@ -145,7 +147,7 @@ func New(from Source) *Metrics {
 
 // all returns every collector.
 func (x *Metrics) all() []prometheus.Collector {
-	return append(append(x.inputMetrics.collectors(), x.cacheMetrics.collectors()...), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts,
+	return append(slices.Concat(x.inputMetrics.collectors(), x.cacheMetrics.collectors(), x.toolchainMetrics.collectors()), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts,
 		x.twice, x.windows, x.carriers, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 }
 

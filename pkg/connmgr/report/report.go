@@ -139,6 +139,8 @@ type HostStatus struct {
 	Compilers []string `json:"compilers,omitempty"`
 	Lacks     []string `json:"lacks,omitempty"`
 	Foreign   bool     `json:"foreign,omitempty"`
+	// Outfit says how far the compilers are that the host lacks and is sent, or why it cannot be.
+	Outfit []string `json:"outfit,omitempty"`
 	// Refused is why the host refused the last job that it was sent, or empty if it did not.
 	Refused string    `json:"refused,omitempty"`
 	Load    *job.Load `json:"load,omitempty"`
@@ -172,11 +174,11 @@ func (s *HostStatus) Note() string {
 	case s.Identifying && (s.Foreign || s.Tools == 0):
 		return identifies
 	case s.Foreign && len(s.Compilers) > 0:
-		return fmt.Sprintf("has none of the compilers used here (%s): it has %s", strings.Join(s.Lacks, ", "), strings.Join(s.Compilers, ", "))
+		return s.outfit(fmt.Sprintf("has none of the compilers used here (%s): it has %s", strings.Join(s.Lacks, ", "), strings.Join(s.Compilers, ", ")))
 	case s.Foreign:
-		return fmt.Sprintf("has none of the compilers used here (%s)", strings.Join(s.Lacks, ", "))
+		return s.outfit(fmt.Sprintf("has none of the compilers used here (%s)", strings.Join(s.Lacks, ", ")))
 	case s.Tools == 0:
-		return "has no compilers; its log says where it looked"
+		return s.outfit("has no compilers; its log says where it looked")
 	case s.PauseMS > 0:
 		return "left alone for " + pause(s.PauseMS) + ": its jobs failed"
 	case s.OnTrial:
@@ -190,12 +192,17 @@ func (s *HostStatus) Note() string {
 	if s.Identifying {
 		notes = append(notes, identifies)
 	} else if len(s.Lacks) > 0 {
-		notes = append(notes, "lacks "+strings.Join(s.Lacks, ", "))
+		notes = append(notes, s.outfit("lacks "+strings.Join(s.Lacks, ", ")))
 	}
 	if !s.Tree {
 		notes = append(notes, "shows no private trees")
 	}
 	return strings.Join(notes, "; ")
+}
+
+// outfit adds to a note what is being done about it.
+func (s *HostStatus) outfit(note string) string {
+	return strings.Join(append([]string{note}, s.Outfit...), "; ")
 }
 
 // identifies is the note of a host that has not listed all its compilers yet.

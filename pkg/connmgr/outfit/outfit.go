@@ -1,0 +1,304 @@
+// Package outfit gives hosts the compilers of this machine that they lack.
+//
+// It knows which compilers jobs have asked for, and asks the farm which connected hosts do not have one. To such a host it
+// sends the toolchain as a parcel (package parcel), over a stream of its own, beside the jobs. What a host has already is not
+// sent: parts of other toolchains, and what came before a connection broke. The host then lists the parcel among its
+// toolchains, and jobs go there.
+//
+// A host that accepts none is asked again now and then, as its configuration may change.
+package outfit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/streams"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
+
+// Farm is what Outfitter needs of the farm.
+type Farm interface {
+	// Lacking returns the addresses of the hosts that are connected and have said that they do not have a toolchain.
+	Lacking(id unit.ToolchainID) []string
+	// Alias says that hosts may have a toolchain of this machine as a parcel.
+	Alias(parcel, own unit.ToolchainID)
+}
+
+// Options configure an Outfitter.
+type Options struct {
+	Farm Farm
+	// Dial opens a stream to a daemon's service for toolchains.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	Log  *slog.Logger
+	// Sent, if not nil, is called when a host has been sent a toolchain, with the bytes on the way there, or could not be.
+	Sent func(ok bool, bytes uint64)
+	// Pause is the shortest time until what has failed is tried again (5 s).
+	Pause time.Duration
+}
+
+// Outfitter sends toolchains. Its methods may be called concurrently.
+type Outfitter struct {
+	o   Options
+	ctx context.Context
+	end context.CancelFunc
+	wg  sync.WaitGroup
+	new chan struct{} // capacity 1: a compiler is used for the first time
+
+	mu    sync.Mutex
+	used  map[unit.ToolchainID]*kit
+	hosts map[pair]*delivery
+}
+
+type pair struct {
+	addr string
+	id   unit.ToolchainID
+}
+
+// kit is a compiler of this machine.
+type kit struct {
+	tc   toolchain.Toolchain
+	last time.Time // when a job used it
+
+	once    sync.Once
+	parcel  *parcel.Parcel
+	encoded []byte
+	err     error // it cannot be sent
+}
+
+// delivery is how far a toolchain is on its way to a host.
+type delivery struct {
+	State
+	running bool
+	rest    time.Time     // not before then
+	pause   time.Duration // the last one
+}
+
+// State says how far a toolchain is on its way to a host.
+type State struct {
+	ID        unit.ToolchainID
+	Compiler  string // its usual name
+	Done, All uint64 // bytes of contents
+	Err       string // why it is not there; empty: it is on its way, or there
+	Refused   bool   // the host does not want it
+	Began     time.Time
+}
+
+// String says that in a few words.
+func (s State) String() string {
+	switch {
+	case s.Err != "":
+		return s.Compiler + " cannot be sent there: " + s.Err
+	case s.All == 0:
+		return s.Compiler + " is going to be sent there"
+	}
+	return fmt.Sprintf("%s is being sent there: %d of %d MB", s.Compiler, s.Done/1e6, s.All/1e6)
+}
+
+// Times.
+const (
+	lookTime    = time.Second      // between two looks at the hosts
+	usedTime    = 10 * time.Minute // how long after the last job hosts get its compiler
+	leastPause  = 5 * time.Second  // after a failure (Options.Pause)
+	mostPause   = 5 * time.Minute
+	refusedTime = 2 * time.Minute // after a host has said that it wants none
+	mostUsed    = 16              // compilers that are remembered
+	atATime     = 2               // hosts that are sent something
+)
+
+// New returns an Outfitter, which Close ends.
+func New(o Options) *Outfitter {
+	o.Pause = cmp.Or(o.Pause, leastPause)
+	x := &Outfitter{o: o, new: make(chan struct{}, 1), used: make(map[unit.ToolchainID]*kit), hosts: make(map[pair]*delivery)}
+	x.ctx, x.end = context.WithCancel(context.Background())
+	x.wg.Go(x.run)
+	return x
+}
+
+// Close ends all that is under way. x may be nil.
+func (x *Outfitter) Close() {
+	if x == nil {
+		return
+	}
+	x.end()
+	x.wg.Wait()
+}
+
+// Use says that a job uses a compiler. x may be nil.
+func (x *Outfitter) Use(tc *toolchain.Toolchain) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := x.used[tc.ID]
+	if k == nil {
+		if len(x.used) >= mostUsed {
+			x.forget()
+		}
+		k = &kit{tc: *tc}
+		x.used[tc.ID] = k
+		select {
+		case x.new <- struct{}{}:
+		default:
+		}
+	}
+	k.last = time.Now()
+}
+
+// forget forgets the compiler that was used least recently.
+func (x *Outfitter) forget() {
+	var oldest *kit
+	for _, k := range x.used {
+		if oldest == nil || k.last.Before(oldest.last) {
+			oldest = k
+		}
+	}
+	delete(x.used, oldest.tc.ID)
+}
+
+// run looks for hosts that lack a compiler.
+func (x *Outfitter) run() {
+	tick := time.NewTicker(lookTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-x.ctx.Done():
+			return
+		case <-tick.C:
+		case <-x.new:
+		}
+		x.look(time.Now())
+	}
+}
+
+// look starts what is to be sent now.
+func (x *Outfitter) look(now time.Time) {
+	x.mu.Lock()
+	var kits []*kit
+	for _, k := range x.used {
+		if now.Sub(k.last) < usedTime {
+			kits = append(kits, k)
+		}
+	}
+	x.mu.Unlock()
+	for _, k := range kits {
+		lacking := x.o.Farm.Lacking(k.tc.ID)
+		for _, addr := range lacking {
+			x.start(addr, k, now)
+		}
+		x.mu.Lock()
+		for p, d := range x.hosts { // those that have it now, or are gone
+			if p.id == k.tc.ID && !d.running && !slices.Contains(lacking, p.addr) {
+				delete(x.hosts, p)
+			}
+		}
+		x.mu.Unlock()
+	}
+}
+
+// start sends k to a host, unless that is under way, not yet due, or there is enough under way.
+func (x *Outfitter) start(addr string, k *kit, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	running := 0
+	for _, d := range x.hosts {
+		if d.running {
+			running++
+		}
+	}
+	p := pair{addr, k.tc.ID}
+	d := x.hosts[p]
+	if d == nil {
+		d = &delivery{State: State{ID: k.tc.ID, Compiler: k.tc.Name()}}
+	}
+	if d.running || now.Before(d.rest) || running >= atATime {
+		return
+	}
+	d.running, d.Done, d.All, d.Began = true, 0, 0, now
+	x.hosts[p] = d
+	x.wg.Go(func() { x.deliver(p, d, k) })
+}
+
+// deliver sends k to a host, and decides when that is tried again if it fails.
+func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
+	bytes, err := x.send(p.addr, d, k)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	d.running = false
+	if x.ctx.Err() != nil {
+		return
+	}
+	var no *streams.Rejected
+	first := d.Err == ""
+	switch {
+	case err == nil:
+		d.Err, d.Refused, d.pause = "", false, 0
+		d.rest = time.Now().Add(x.o.Pause) // until the host has said so
+		if d.All > 0 {
+			x.o.Log.Info("a host has been sent a compiler", "host", p.addr, "compiler", k.tc.Name(), "bytes", bytes, "took", time.Since(d.Began).Round(time.Millisecond))
+			x.count(true, bytes)
+		}
+		return
+	case errors.As(err, &no), errors.Is(err, ErrQuota), k.err != nil:
+		d.Refused, d.pause = true, refusedTime
+	default:
+		d.Refused, d.pause = false, min(max(2*d.pause, x.o.Pause), mostPause)
+	}
+	d.Err, d.rest = err.Error(), time.Now().Add(d.pause)
+	if first {
+		x.o.Log.Warn("a host lacks a compiler and cannot be sent it", "host", p.addr, "compiler", k.tc.Name(), "err", err)
+	}
+	x.count(false, bytes)
+}
+
+func (x *Outfitter) count(ok bool, bytes uint64) {
+	if x.o.Sent != nil {
+		x.o.Sent(ok, bytes)
+	}
+}
+
+// pack describes a compiler, once.
+func (x *Outfitter) pack(k *kit) error {
+	k.once.Do(func() {
+		k.parcel, k.err = parcel.Make(x.ctx, &k.tc)
+		if k.err == nil {
+			k.encoded = k.parcel.Append(nil)
+			x.o.Farm.Alias(k.parcel.ID, k.tc.ID)
+		}
+	})
+	return k.err
+}
+
+// progress returns a function that counts bytes of contents that have arrived.
+func (x *Outfitter) progress(d *delivery) func(n uint64) {
+	return func(n uint64) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		d.Done += n
+	}
+}
+
+// States returns how far the compilers are that a host lacks, by name. x may be nil.
+func (x *Outfitter) States(addr string) (list []State) {
+	if x == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for p, d := range x.hosts {
+		if p.addr == addr {
+			list = append(list, d.State)
+		}
+	}
+	slices.SortFunc(list, func(a, b State) int { return cmp.Compare(a.Compiler, b.Compiler) })
+	return list
+}

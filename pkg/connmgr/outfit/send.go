@@ -1,0 +1,194 @@
+package outfit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
+)
+
+// ErrQuota is wrapped by the error about a host that has no room for a toolchain.
+var ErrQuota = errors.New("the host has no room for it")
+
+// patience is how long one request may take, and wait how long another client may take to send the same content.
+const (
+	patience = 10 * time.Minute
+	wait     = time.Second
+	dialTime = 5 * time.Second
+)
+
+// send sends k to a host. bytes is how many went there.
+func (x *Outfitter) send(addr string, d *delivery, k *kit) (sent uint64, err error) {
+	if err := x.pack(k); err != nil {
+		return 0, err
+	}
+	var out atomic.Uint64
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTime)
+		defer cancel()
+		c, err := x.o.Dial(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &counted{c, &out}, nil
+	}, MaxConnsPerHost: 1, DisableCompression: true, ExpectContinueTimeout: 5 * time.Second}
+	defer t.CloseIdleConnections()
+	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, k: k, progress: x.progress(d)}
+	for {
+		o, err := s.offer()
+		if err != nil || len(o.Missing) == 0 {
+			return out.Load(), err
+		}
+		x.mu.Lock()
+		d.Done, d.All = s.sizes(o)
+		x.mu.Unlock()
+		busy := false
+		for _, m := range o.Missing {
+			err := s.content(o.ID, m)
+			if errors.Is(err, errBusy) {
+				busy = true
+				continue
+			}
+			if err != nil {
+				return out.Load(), err
+			}
+		}
+		if !busy {
+			continue // the next offer says that nothing is missing
+		}
+		select {
+		case <-time.After(wait):
+		case <-x.ctx.Done():
+			return out.Load(), x.ctx.Err()
+		}
+	}
+}
+
+// counted counts what is written to a connection.
+type counted struct {
+	net.Conn
+	out *atomic.Uint64
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.out.Add(uint64(n))
+	return n, err
+}
+
+// sender sends one toolchain to one host.
+type sender struct {
+	x        *Outfitter
+	http     *http.Client
+	k        *kit
+	progress func(n uint64)
+}
+
+var errBusy = errors.New("another client is sending it")
+
+// do sends a request, and decodes the answer if into is not nil.
+func (s *sender) do(method, path string, body io.Reader, packed bool, into any) error {
+	r, err := http.NewRequestWithContext(s.x.ctx, method, "http://host"+path, body)
+	if err != nil {
+		return err
+	}
+	if packed {
+		r.Header.Set("Content-Encoding", "zstd")
+		r.Header.Set("Expect", "100-continue") // a refusal comes before the content
+	}
+	a, err := s.http.Do(r)
+	if e := new(url.Error); errors.As(err, &e) {
+		return e.Err // the address has no meaning for anybody
+	}
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	answer := io.LimitReader(a.Body, 4<<20)
+	if a.StatusCode >= 300 {
+		var no parcel.Refusal
+		if err := json.NewDecoder(answer).Decode(&no); err != nil {
+			return fmt.Errorf("the host answers with status %s", a.Status)
+		}
+		switch no.Cause {
+		case parcel.CauseBusy:
+			return errBusy
+		case parcel.CauseQuota:
+			return fmt.Errorf("%w: %s", ErrQuota, no.Text)
+		}
+		return errors.New(no.Text)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.NewDecoder(answer).Decode(into)
+}
+
+func (s *sender) offer() (o parcel.Offered, err error) {
+	err = s.do(http.MethodPost, "/offer", bytes.NewReader(s.k.encoded), false, &o)
+	return o, err
+}
+
+// sizes returns how many bytes of the contents the host has, and how many there are.
+func (s *sender) sizes(o parcel.Offered) (have, all uint64) {
+	_, all = s.k.parcel.Contents()
+	have = all
+	for _, m := range o.Missing {
+		if e := s.entry(m.File); e != nil {
+			have -= min(have, e.Len-min(m.Have, e.Len))
+		}
+	}
+	return have, all
+}
+
+func (s *sender) entry(name string) *parcel.Entry {
+	for i := range s.k.parcel.Entries {
+		if e := &s.k.parcel.Entries[i]; e.Name == name && !e.Link() {
+			return e
+		}
+	}
+	return nil
+}
+
+// content sends what the host lacks of one content.
+func (s *sender) content(id string, m parcel.Wanted) error {
+	e := s.entry(m.File)
+	if e == nil || m.Have > e.Len {
+		return fmt.Errorf("the host wants %.80q, which is not part of the toolchain", m.File)
+	}
+	f, err := e.Open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.CopyN(io.Discard, f, int64(m.Have)); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	defer r.Close() // ends the packing, if the host does not want everything
+	go func() { w.CloseWithError(compress.Copy(w, &telling{f, s.progress})) }()
+	return s.do(http.MethodPut, "/content/"+id+"/"+m.Name+"?at="+strconv.FormatUint(m.Have, 10), r, true, nil)
+}
+
+// telling tells how many bytes are read.
+type telling struct {
+	io.Reader
+	tell func(n uint64)
+}
+
+func (t *telling) Read(b []byte) (int, error) {
+	n, err := t.Reader.Read(b)
+	t.tell(uint64(n))
+	return n, err
+}
