@@ -24,7 +24,7 @@ var edges = map[string][]string{
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
 	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
-	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
+	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/received", "pkg/worker/workdir"},
 
 	// the stack: verbs over sockets, and other providers of them
 	"pkg/iwarp":           {"internal/spin", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
@@ -46,7 +46,7 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason", "internal/unit"},
-	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
@@ -63,6 +63,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/purse":             {"internal/job"},                       // credits as messages carry them
 	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
+	"pkg/connmgr/outfit":            {"internal/compress", "internal/streams", "internal/toolchain", "internal/toolchain/parcel", "internal/unit"},
 	"pkg/connmgr/results":           {"pkg/resultcache"},
 	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
 	"pkg/resultcache/disk":          {"pkg/resultcache"},
@@ -77,9 +78,9 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
-	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "internal/wire", "pkg/resultcache"}, // sums up what a job shows as the manager does
-	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
+	"pkg/worker/large":              {"internal/job", "internal/shm"},                                                                                                                                                           // job: a refusal says why there is no room
 	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
 	"pkg/worker/policy":             {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
 	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
@@ -87,6 +88,7 @@ var edges = map[string][]string{
 	"pkg/worker/capture":            {"internal/shm"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
 	"pkg/worker/shares":             {},
+	"pkg/worker/received":           {"internal/compress", "internal/toolchain/parcel", "internal/unit"},
 	"pkg/worker/shelves":            {"internal/wire", "pkg/resultcache", "pkg/resultcache/shelf"},
 	"pkg/worker/users":              {"internal/sandbox"},
 	"pkg/worker/workdir":            {"internal/sandbox/probe"}, // names what it removes
@@ -142,6 +144,7 @@ var edges = map[string][]string{
 	"internal/textfile":            {},
 	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":           {"internal/unit"},
+	"internal/toolchain/parcel":    {"internal/toolchain", "internal/unit", "internal/wire"},
 	"internal/unit":                {},
 	"internal/wire":                {},
 
@@ -173,6 +176,7 @@ var edges = map[string][]string{
 	"internal/test/suite/attacks":          {}, // tests only
 	"internal/test/suite/attacks/corpus":   {},
 	"internal/test/suite/credits":          {}, // tests only
+	"internal/test/suite/toolchains":       {}, // tests only
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only
 	"internal/test/suite/network":          {}, // tests only

@@ -47,6 +47,7 @@ type Farm struct {
 	Manager Process
 	Vars    []string // further NAME=VALUE for the farm's processes
 	Hidden  string   // directory that daemons see as empty, as on another machine; "": none
+	Root    string   // directory that daemons see as their root, with Dir and the programs in it, which requires root; "": the machine's
 	Meminfo string   // file that daemons see as /proc/meminfo, which requires root; "": the machine's
 
 	bin        string
@@ -118,9 +119,30 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 	return f.StartDaemonAt(ctx, nil, name, ports[0], ports[1], args...)
 }
 
+// StartDaemonUnready starts a daemon as StartDaemon does, and waits only until it answers: it takes no jobs yet.
+func (f *Farm) StartDaemonUnready(ctx context.Context, name string, args ...string) (Process, error) {
+	ports, err := FreePorts(2)
+	if err != nil {
+		return Process{}, err
+	}
+	p, err := f.startDaemonAt(ctx, nil, name, ports[0], ports[1], args...)
+	if err != nil {
+		return p, err
+	}
+	return p, p.WaitReady(ctx, "/healthz")
+}
+
 // StartDaemonAt starts a daemon with addresses, in another network if place is not nil.
 // Several may be started at a time; Daemons has them in no order then.
 func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page string, args ...string) (Process, error) {
+	p, err := f.startDaemonAt(ctx, place, name, addr, page, args...)
+	if err != nil {
+		return p, err
+	}
+	return p, p.WaitReady(ctx, "/readyz")
+}
+
+func (f *Farm) startDaemonAt(ctx context.Context, place Place, name, addr, page string, args ...string) (Process, error) {
 	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", addr, "--http", page}, args)
 	env := f.Env()
 	if f.daemonFile != "" {
@@ -134,7 +156,7 @@ func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page 
 	f.mu.Lock()
 	f.Daemons = append(f.Daemons, p)
 	f.mu.Unlock()
-	return p, p.WaitReady(ctx, "/readyz")
+	return p, nil
 }
 
 // StartDaemonAgain restarts a daemon that has ended, as it was started: with the same ports, words and log.
@@ -153,6 +175,18 @@ func (f *Farm) StartDaemonAgain(ctx context.Context, i int) error {
 // apart returns the words before a daemon's that hide Hidden from it, or show it Meminfo: a mount namespace
 // of its own, with an empty file system there, or with that file. It remains a single process.
 func (f *Farm) apart() []string {
+	if f.Root != "" {
+		// A tree replaces the root, which has to be a mount for that.
+		return []string{"unshare", "--mount", "--propagation", "private", "sh", "-ec", `
+root=$0 dir=$1 bin=$2; shift 2
+mkdir -p "$root/proc" "$root/dev" "$root/tmp" "$root$dir" "$root$bin"
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --bind "$dir" "$root$dir"
+mount --bind "$bin" "$root$bin"
+exec chroot "$root" "$@"`, f.Root, f.Dir, f.bin}
+	}
 	if f.Meminfo != "" {
 		return []string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, f.Meminfo}
 	}

@@ -1,0 +1,111 @@
+package toolchains
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+)
+
+// everyCompiler compiles with all compilers of this machine, in turns, so that each place changes from one to the other.
+func (s *site) everyCompiler() {
+	s.Helper()
+	s.write("x.c", cSource)
+	s.write("x.cc", cxxSource)
+	for range 2 {
+		for _, cc := range compilers(s.T, "gcc", "g++", "clang", "clang++", "gcc-11", "aarch64-linux-gnu-gcc") {
+			source := "x.c"
+			if strings.HasSuffix(cc, "++") {
+				source = "x.cc"
+			}
+			s.remote(cc, "-O2", "-g", "-Wall", "-c", source, "-o", "x.o")
+		}
+	}
+}
+
+// TestHostWithoutCompilers: a host that has none is sent each compiler that jobs ask for, and its objects are those of the build
+// host. Parts that compilers share are sent once.
+func TestHostWithoutCompilers(t *testing.T) {
+	s := prepare(t, bare)
+	s.start()
+	s.everyCompiler()
+	bytes, n := s.metric(s.Manager, "rdistcc_cm_toolchain_bytes_total"), s.metric(s.Manager, `rdistcc_cm_toolchains_sent_total{result="ok"}`)
+	t.Logf("%.0f compilers sent, %.0f bytes", n, bytes)
+	if failed := s.metric(s.Manager, `rdistcc_cm_toolchains_sent_total{result="failed"}`); failed != 0 || n == 0 {
+		t.Errorf("%.0f compilers were sent, %.0f could not be", n, failed)
+	}
+	if st := s.run("hosts"); !strings.Contains(st.out, "up") {
+		t.Errorf("%s", st.out)
+	}
+	// After a restart of the manager, and of the daemon, nothing is sent again.
+	if err := s.Manager.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Daemons[0].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StartDaemonAgain(s.ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StartManager(s.ctx, "--hosts", s.Daemons[0].Addr); err != nil {
+		t.Fatal(err)
+	}
+	s.remote("gcc", "-O2", "-g", "-c", "x.c", "-o", "x.o")
+	if again := s.metric(s.Manager, "rdistcc_cm_toolchain_bytes_total"); again > 1<<20 {
+		t.Errorf("%.0f bytes were sent again", again)
+	}
+}
+
+// TestHostWithNothing: a daemon in an empty root, without even a C library, compiles as well.
+func TestHostWithNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: chroot")
+	}
+	s := prepare(t, bare)
+	s.Root = filepath.Join(s.Dir, "root")
+	if err := os.MkdirAll(s.Root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	log, err := os.ReadFile(s.Daemons[0].Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(log), "compiles are confined") {
+		need.Skipf(t, need.Sandbox, "compiles are not confined in a root of their own: %s", log)
+	}
+	s.everyCompiler()
+}
+
+// TestNotAccepted: a host that accepts no toolchains says so, and commands run here as before.
+func TestNotAccepted(t *testing.T) {
+	for what, c := range map[string]struct{ settings, why string }{
+		"none":       {"toolchains: {dirs: [/nowhere], accept: none}\n", "toolchains.accept"},
+		"no sandbox": {bare + "sandbox: off\n", "does not confine compiles"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := prepare(t, c.settings)
+			d, err := s.StartDaemonUnready(s.ctx, "host", "--jobs", "1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.StartManager(s.ctx, "--hosts", d.Addr); err != nil {
+				t.Fatal(err)
+			}
+			s.write("x.c", cSource)
+			for range 100 {
+				got := s.run("gcc", "-c", "x.c", "-o", "x.o")
+				if got.status != 0 || got.where != "local:refused:toolchain" {
+					t.Fatalf("exit %d, %s: %s", got.status, got.where, got.out)
+				}
+				if hosts := s.run("hosts"); strings.Contains(hosts.out, c.why) {
+					s.equal("gcc", "-c", "x.c", "-o", "x.o")
+					return
+				}
+			}
+			t.Errorf("hosts: %s", s.run("hosts").out)
+		})
+	}
+}
