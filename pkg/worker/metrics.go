@@ -89,7 +89,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for _, cause := range run.Denials() {
 		m.denials.WithLabelValues(cause)
 	}
-	for _, why := range []string{unsharedName, unsharedInputs, unsharedConfinement, unsharedSignature} {
+	for _, why := range []string{unsharedName, unsharedToolchain, unsharedInputs, unsharedConfinement, unsharedSignature} {
 		m.unshared.WithLabelValues(why)
 	}
 	for _, result := range []string{canaryPassed, canaryFailed} {

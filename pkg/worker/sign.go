@@ -16,6 +16,7 @@ import (
 // Reasons why a result is not kept for a group, as metrics name them.
 const (
 	unsharedName        = "name"        // the client has named it otherwise than its job
+	unsharedToolchain   = "toolchain"   // its compiler was sent, so the name that its client knows is another one
 	unsharedInputs      = "inputs"      // what the compiler was shown has no sum
 	unsharedConfinement = "confinement" // the compile was not confined: it could have read the host's key
 	unsharedSignature   = "signature"   // it cannot be signed
@@ -29,6 +30,8 @@ func (t *task) shareWithGroup(e *resultcache.Raw) (kept bool, err error) {
 	why, owner := "", t.c.lent.Tenant().Name()
 	var front, tail []byte
 	switch {
+	case t.job.Toolchain.Root != "":
+		why, err = unsharedToolchain, errors.New("its compiler was sent by a client")
 	case t.job.Inputs == nil:
 		why, err = unsharedInputs, errInputs
 	case resultcache.KeyOf(t.job.Toolchain.ID, t.body, *t.job.Inputs) != e.Key:

@@ -156,7 +156,7 @@ func TestGroup(t *testing.T) {
 	if st := ts.Status().Results; st.Entries != 4 || st.Tenants != 2 {
 		t.Errorf("%+v", st)
 	}
-	for _, why := range []string{unsharedName, unsharedInputs, unsharedConfinement, unsharedSignature} {
+	for _, why := range []string{unsharedName, unsharedToolchain, unsharedInputs, unsharedConfinement, unsharedSignature} {
 		if n := ts.unshared(t, why); n != 0 {
 			t.Errorf("%v results not kept: %s", n, why)
 		}
