@@ -47,7 +47,7 @@ func startWith(t *testing.T, settings, daemon string) *site {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		need.Skipf(t, need.Tools, "no gcc")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))
 	s := &site{t, f, ctx, filepath.Join(f.Dir, "work"), filepath.Join(f.Dir, "rdistcc", "results"), ""}
@@ -222,7 +222,7 @@ func (s *site) files(ext string) (names []string) {
 // wait waits until ok returns true.
 func (s *site) wait(what string, ok func() bool) {
 	s.Helper()
-	for range 1000 {
+	for range 6000 {
 		if ok() {
 			return
 		}
