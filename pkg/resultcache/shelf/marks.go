@@ -82,7 +82,7 @@ type marks struct {
 }
 
 // Begin adds a mark for a job whose result will have that key. It returns what ends it; 0 if there is no room, or if
-// nothing is kept now. It does not wait for entries that are being added.
+// nothing is kept now. It waits for no entry that is being added, and for no disk.
 func (s *Shelf) Begin(key resultcache.Key, m Mark) (at int) {
 	s.head.Lock()
 	defer s.head.Unlock()
@@ -125,13 +125,12 @@ func (s *Shelf) End(at int) {
 	s.setMark(at-1, marked{})
 }
 
-// setMark writes a place of the table, and the head. The caller holds head. If the memory fails, whoever adds the next entry
-// finds that.
+// setMark shows a place of the table, and the head. The caller holds head.
 func (s *Shelf) setMark(i int, m marked) {
 	t := &s.marks
 	t.all[i] = m
 	var b [MarkLen]byte
-	_ = s.mem.write(uint64(HeadLen+i*MarkLen), m.appendTo(b[:0]))
+	s.mem.show(uint64(HeadLen+i*MarkLen), m.appendTo(b[:0]))
 	for len(t.all) > 0 && t.all[len(t.all)-1].Maker == 0 {
 		t.all = t.all[:len(t.all)-1]
 	}
@@ -141,7 +140,7 @@ func (s *Shelf) setMark(i int, m marked) {
 			s.told.Makers = s.told.Makers.add(t.all[i].Maker)
 		}
 	}
-	_ = s.writeHead()
+	s.showHead()
 }
 
 // UnderWay is what a reader knows of a mark.

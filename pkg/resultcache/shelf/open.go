@@ -2,7 +2,6 @@ package shelf
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
@@ -14,27 +13,26 @@ const (
 )
 
 // Create makes an empty Shelf with data bytes of data in f, which has Size(data) bytes that are zero as far as
-// they were never written. lock is held whenever the head changes, and is to be held while it is read.
-func Create(f File, data uint64, lock sync.Locker) (*Shelf, error) {
+// they were never written.
+func Create(f File, data uint64) (*Shelf, error) {
 	if data > maxData {
 		return nil, fmt.Errorf("a shelf with %d bytes of data", data)
 	}
-	s := newShelf(inFile{f, lock}, data)
+	s := newShelf(inFile{f}, data)
 	s.tell()
 	return s, s.err
 }
 
 // Open returns the Shelf that Create has made in f, with what was put there, as far as it is whole: the longest
-// list of records without a gap, whose entries do not overlap. Records that other programs may wait for
-// something by, as they have no entry yet, count no more. dropped says how many records that have counted are
-// left out.
+// list of records without a gap, whose entries do not overlap. dropped says how many records that have
+// counted are left out.
 //
 // The error is ErrTorn or wraps ErrMalformed if f has something else, or a Shelf with other figures.
 //
 // Open does not look at the entries. They are as they were put, if all that was written in f is there, whatever
 // end the program has come to; otherwise Verify finds out.
-func Open(f File, data uint64, lock sync.Locker) (s *Shelf, dropped uint64, err error) {
-	s = newShelf(inFile{f, lock}, data)
+func Open(f File, data uint64) (s *Shelf, dropped uint64, err error) {
+	s = newShelf(inFile{f}, data)
 	b := make([]byte, HeadLen)
 	if err := s.mem.read(0, b); err != nil {
 		return nil, 0, err
@@ -46,13 +44,12 @@ func Open(f File, data uint64, lock sync.Locker) (s *Shelf, dropped uint64, err 
 	if h.Records != s.h.Records || h.Data != data {
 		return nil, 0, fmt.Errorf("%w: %d bytes of data, and not %d", ErrMalformed, h.Data, data)
 	}
-	was := h
-	h.Marks, h.Makers = 0, 0 // the jobs of another time
+	h.Marks, h.Makers = 0, 0
 	s.h = h
 	r := run{now: make([]span, 0, h.Last-h.First)}
 	if err := s.each(func(n uint64, b []byte) error {
 		x, ok := parseRecord(b)
-		r.add(n, &x, ok && x.number == uint32(n) && x.end() <= s.limit, s.limit)
+		r.add(n, &x, ok && x.number == uint32(n) && x.length > 0 && x.end() <= s.limit, s.limit)
 		return nil
 	}); err != nil {
 		return nil, 0, err
@@ -64,17 +61,10 @@ func Open(f File, data uint64, lock sync.Locker) (s *Shelf, dropped uint64, err 
 		s.h.First, s.h.Last = r.first, r.first+uint64(n)
 		s.at = r.at
 	}
-	for i, x := range r.best {
+	for _, x := range r.best {
 		s.used += roundUp(uint64(x.length))
-		if x.length == 0 {
-			n := s.h.First + uint64(i)
-			rec, _ := parseRecord(s.place(n))
-			s.void(n, &rec)
-		}
 	}
-	if s.told = s.h; s.h != was {
-		s.tell()
-	}
+	s.tell()
 	return s, dropped, s.err
 }
 

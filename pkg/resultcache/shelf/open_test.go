@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
@@ -42,6 +41,8 @@ func (d *disk) WriteAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
+func (d *disk) Show(p []byte, off int64) { copy(d.mem[off:], p) }
+
 // entry returns an entry for key(n), with an output of length bytes.
 func entry(t testing.TB, n uint64, length int) []byte {
 	t.Helper()
@@ -70,7 +71,7 @@ func newFiled(t testing.TB, data uint64) *filed {
 	f := &filed{bench: bench{t: t, mem: make([]byte, Size(data))}, data: data, put: make(map[uint64][]byte)}
 	f.d = &disk{mem: f.mem}
 	var err error
-	if f.Shelf, err = Create(f.d, data, &f.mu); err != nil {
+	if f.Shelf, err = Create(f.d, data); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -90,7 +91,7 @@ func (f *filed) reopen(mem []byte, verify, damage bool) (*filed, map[uint64]bool
 	f.t.Helper()
 	g := &filed{bench: bench{t: f.t, mem: bytes.Clone(mem)}, data: f.data, put: f.put}
 	g.d = &disk{mem: g.mem}
-	s, _, err := Open(g.d, f.data, &sync.Mutex{})
+	s, _, err := Open(g.d, f.data)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -262,7 +263,7 @@ func TestFlippedBits(t *testing.T) {
 		mem := bytes.Clone(f.mem)
 		mem[at] ^= 1 << (at % 8)
 		if at < HeadLen {
-			if _, _, err := Open(&disk{mem: mem}, f.data, &sync.Mutex{}); !errors.Is(err, ErrTorn) {
+			if _, _, err := Open(&disk{mem: mem}, f.data); !errors.Is(err, ErrTorn) {
 				t.Errorf("byte %d of the head: %v", at, err)
 			}
 			continue
@@ -295,28 +296,8 @@ func TestOtherFiles(t *testing.T) {
 		"cut short":       {f.mem[:40], f.data, io.ErrUnexpectedEOF},
 		"without records": {f.mem[:recordsAt], f.data, io.ErrUnexpectedEOF},
 	} {
-		if _, _, err := Open(&disk{mem: c.mem}, c.data, &sync.Mutex{}); !errors.Is(err, c.want) {
+		if _, _, err := Open(&disk{mem: c.mem}, c.data); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", what, err)
-		}
-	}
-}
-
-// TestMarksOfOthers: records without an entry, by which other programs wait for one, do not outlive the daemon.
-func TestMarksOfOthers(t *testing.T) {
-	f := newFiled(t, 64<<10)
-	f.add(1, 100)
-	r := record{mark: mark(key(2)), place: uint32(f.at / align), number: uint32(f.h.Last)}
-	f.write(f.placeAt(f.h.Last), r.appendTo(nil))
-	f.h.Last++
-	f.tell()
-	f.add(3, 100)
-	g, found := f.reopen(f.mem, true, false)
-	if len(found) != 2 || g.Stats().Entries != 3 {
-		t.Errorf("%d found, %+v", len(found), g.Stats())
-	}
-	for n := g.h.First; n < g.h.Last; n++ {
-		if r, ok := parseRecord(g.place(n)); !ok || r.length == 0 && r.mark != 0 {
-			t.Errorf("record %d: %+v", n, r)
 		}
 	}
 }
@@ -340,7 +321,7 @@ func TestFileThatFails(t *testing.T) {
 		}
 		g.Limit(1000)
 		g.Clear()
-		if _, _, err := Open(g.d, f.data, &sync.Mutex{}); what != "entries" && !errors.Is(err, errBad) {
+		if _, _, err := Open(g.d, f.data); what != "entries" && !errors.Is(err, errBad) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if _, err := g.Verify(nil); what != "head" && !errors.Is(err, errBad) && g.Stats().Entries > 0 {
@@ -374,7 +355,7 @@ func FuzzOpen(f *testing.F) {
 				binary.LittleEndian.PutUint32(rec[20:], uint32(sum64(rec[:20])))
 			}
 		}
-		s, _, err := Open(&disk{mem: mem}, 4096, &sync.Mutex{})
+		s, _, err := Open(&disk{mem: mem}, 4096)
 		if err != nil {
 			return
 		}
@@ -396,7 +377,7 @@ func FuzzOpen(f *testing.F) {
 func TestMarksOfAnotherTime(t *testing.T) {
 	const data = 4096
 	d := &disk{mem: make([]byte, Size(data))}
-	s, err := Create(d, data, &sync.Mutex{})
+	s, err := Create(d, data)
 	if err != nil || !s.Put(key(1), entry(t, 1, 100)) {
 		t.Fatal(err)
 	}
@@ -404,7 +385,7 @@ func TestMarksOfAnotherTime(t *testing.T) {
 	if h, err := ParseHead(d.mem[:HeadLen], Size(data)); err != nil || h.Marks != 1 || h.Makers != 7 {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	s, dropped, err := Open(d, data, &sync.Mutex{})
+	s, dropped, err := Open(d, data)
 	if err != nil || dropped != 0 {
 		t.Fatal(dropped, err)
 	}
@@ -416,5 +397,48 @@ func TestMarksOfAnotherTime(t *testing.T) {
 	}
 	if s.Stats().Entries != 1 {
 		t.Errorf("%+v", s.Stats())
+	}
+}
+
+// stuck is a disk that says in in that it writes, and then waits for out.
+type stuck struct {
+	*disk
+	in, out chan struct{}
+}
+
+func (d *stuck) WriteAt(p []byte, off int64) (int, error) {
+	if d.in != nil {
+		d.in <- struct{}{}
+		<-d.out
+	}
+	return d.disk.WriteAt(p, off)
+}
+
+// TestMarksWhileTheDiskIsBusy: marks are added and removed while an entry is being written.
+func TestMarksWhileTheDiskIsBusy(t *testing.T) {
+	const data = 64 << 10
+	d := &stuck{disk: &disk{mem: make([]byte, Size(data))}}
+	s, err := Create(d, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.in, d.out = make(chan struct{}), make(chan struct{})
+	done := make(chan bool)
+	go func() { done <- s.Put(key(1), entry(t, 1, 100)) }()
+	for range 3 { // the entry, its record, the head
+		<-d.in
+		at := s.Begin(key(2), Mark{Maker: 7})
+		s.Runs(at)
+		if h, err := ParseHead(d.mem[:HeadLen], Size(data)); at == 0 || err != nil || h.Marks != 1 || h.Last != 0 {
+			t.Errorf("%d: %+v, %v", at, h, err)
+		}
+		s.End(at)
+		d.out <- struct{}{}
+	}
+	if !<-done {
+		t.Error("not put")
+	}
+	if h, err := ParseHead(d.mem[:HeadLen], Size(data)); err != nil || h.Marks != 0 || h.Last != 1 {
+		t.Errorf("%+v, %v", h, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 type Shelf struct {
 	mem memory
 
-	head  sync.Mutex // taken after mu, and before the memory's lock; guards the next two
-	told  Head       // what the memory says
+	head  sync.Mutex // taken after mu, and before the memory's lock; not held while anything is written; guards the next two
+	told  Head       // what readers see
 	marks marks
 
 	mu      sync.Mutex // one writer of entries at a time; guards the rest
@@ -52,8 +52,13 @@ func NewHead(data uint64) Head {
 	return Head{Records: n, At: recordsAt + n*recordLen, Data: data}
 }
 
-// tell writes the head, after entries have changed. The caller holds mu.
+// tell writes and shows the head, after entries have changed. The caller holds mu. What is kept has no marks, as their
+// jobs end with the program.
 func (s *Shelf) tell() {
+	var b [HeadLen]byte
+	if s.err == nil {
+		s.err = s.mem.keep(s.h.Append(b[:0]))
+	}
 	if s.err != nil {
 		return
 	}
@@ -62,13 +67,13 @@ func (s *Shelf) tell() {
 	marks, makers := s.told.Marks, s.told.Makers
 	s.told = s.h
 	s.told.Marks, s.told.Makers = marks, makers
-	s.err = s.writeHead()
+	s.showHead()
 }
 
-// writeHead writes the head. The caller holds head.
-func (s *Shelf) writeHead() error {
+// showHead shows the head. The caller holds head.
+func (s *Shelf) showHead() {
 	var b [HeadLen]byte
-	return s.mem.write(0, s.told.Append(b[:0]))
+	s.mem.show(0, s.told.Append(b[:0]))
 }
 
 // write writes bytes of the memory, unless that has failed before.

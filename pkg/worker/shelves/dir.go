@@ -187,7 +187,7 @@ func (x *File) resume(tenant string, data uint64) (*shelf.Shelf, error) {
 	case !ok || o.name != tenant || o.limit > data:
 		return nil, errors.New("it does not say that it is this tenant's")
 	}
-	sh, dropped, err := shelf.Open(inside{x}, data, &x.head)
+	sh, dropped, err := shelf.Open(inside{x}, data)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func anew(name, tenant string, data, left uint64, lost func(error)) (*File, *she
 	x.limit = limit
 	var sh *shelf.Shelf
 	if err == nil {
-		sh, err = shelf.Create(inside{x}, data, &x.head)
+		sh, err = shelf.Create(inside{x}, data)
 	}
 	if err == nil {
 		sh.Limit(limit)

@@ -34,13 +34,14 @@ const (
 type File struct {
 	f     *os.File
 	size  int64
-	empty shelf.Head    // what is shown while nothing may be read
-	left  uint64        // Options.Left
-	lose  func(error)   // called at the first error; must not call x or take locks
-	shelf *shelf.Shelf  // set before writer starts
-	head  sync.Mutex    // held while the shelf's head is read or changes
-	last  atomic.Uint64 // of the shelf's head
-	gone  atomic.Bool   // there was an error: nothing is read or written any more
+	empty shelf.Head          // what is shown while nothing may be read
+	left  uint64              // Options.Left
+	lose  func(error)         // called at the first error; must not call x or take locks
+	shelf *shelf.Shelf        // set before writer starts
+	head  sync.Mutex          // held while top is read or changes, and while nothing else is
+	top   [shelf.SpareAt]byte // what readers see of the first bytes: the head, and marks, which are not in the file
+	last  atomic.Uint64       // of the shelf's head
+	gone  atomic.Bool         // there was an error: nothing is read or written any more
 	// hidden is set while it has yet to be found out what is whole.
 	hidden atomic.Bool
 
@@ -57,10 +58,12 @@ type File struct {
 	full  bool   // it cannot grow, until its part changes
 }
 
-// queued is an entry that waits to be written.
+// queued is an entry that waits to be written, or a mark that waits to be removed.
 type queued struct {
+	owner string // empty: nobody shares the shelf
 	key   resultcache.Key
 	entry []byte
+	mark  int // what Begin has returned; 0: it is an entry
 }
 
 func newFile(f *os.File, data, left uint64, lose func(error)) *File {
@@ -101,9 +104,13 @@ func (x *File) ReadAt(p []byte, off int64) (int, error) {
 
 // read reads from the file.
 func (x *File) read(p []byte, off int64) error {
-	if off < shelf.HeadLen {
+	if off < int64(len(x.top)) {
 		x.head.Lock()
-		defer x.head.Unlock()
+		n := copy(p, x.top[off:])
+		x.head.Unlock()
+		if p, off = p[n:], off+int64(n); len(p) == 0 {
+			return nil
+		}
 	}
 	n, err := x.f.ReadAt(p, off)
 	if n == len(p) {
@@ -141,6 +148,13 @@ func (x inside) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// Show implements shelf.File.
+func (x inside) Show(p []byte, off int64) {
+	x.head.Lock()
+	defer x.head.Unlock()
+	copy(x.top[off:], p)
+}
+
 // fail makes nothing be read or written any more.
 func (x *File) fail(err error) {
 	if !x.gone.Swap(true) {
@@ -152,7 +166,7 @@ func (x *File) fail(err error) {
 func (x *File) lost() bool { return x != nil && x.gone.Load() }
 
 // put has an entry written, unless too much waits for that.
-func (x *File) put(key resultcache.Key, parts [][]byte) bool {
+func (x *File) put(owner string, key resultcache.Key, parts [][]byte) bool {
 	if x.gone.Load() || x.hidden.Load() {
 		return false
 	}
@@ -166,7 +180,7 @@ func (x *File) put(key resultcache.Key, parts [][]byte) bool {
 		return false
 	}
 	select {
-	case x.queue <- queued{key, slices.Concat(parts...)}:
+	case x.queue <- queued{owner: owner, key: key, entry: slices.Concat(parts...)}:
 		return true
 	default:
 		x.waiting.Add(-n)
@@ -175,12 +189,29 @@ func (x *File) put(key resultcache.Key, parts [][]byte) bool {
 	}
 }
 
-// writer writes entries until close.
+// end removes a mark once the entries that wait are written, one of which may be the one that readers wait for.
+func (x *File) end(mark int) {
+	select {
+	case x.queue <- queued{mark: mark}:
+	default:
+		x.shelf.End(mark)
+	}
+}
+
+// writer does what is in the queue until close.
 func (x *File) writer() {
 	for q := range x.queue {
+		if q.mark != 0 {
+			x.shelf.End(q.mark)
+			continue
+		}
 		n := int64(len(q.entry))
 		x.grow(uint64(n))
-		x.shelf.Put(q.key, q.entry)
+		if q.owner == "" {
+			x.shelf.Put(q.key, q.entry)
+		} else {
+			x.shelf.PutFor(q.owner, q.key, q.entry)
+		}
 		x.waiting.Add(-n)
 	}
 }

@@ -500,6 +500,51 @@ func TestSlowDisk(t *testing.T) {
 	}
 }
 
+// TestMarkUntilWritten: a mark is added while the disk makes everybody else wait, and stays until its entry is there. In a
+// shelf that is shared, too.
+func TestMarkUntilWritten(t *testing.T) {
+	d := openDisk(t, nil)
+	for name, put := range map[string]func(x *Tenant, n byte) bool{
+		"own":    func(x *Tenant, n byte) bool { return x.Put(key(n), entry(t, n, 1000)) },
+		"shared": func(x *Tenant, n byte) bool { return x.PutFor("member", key(n), entry(t, n, 1000)) },
+	} {
+		x := d.join(name, true)
+		r := &reader{t: t, x: x}
+		look := func() (marked bool) {
+			r.refresh()
+			r.LearnMarks(r.read(shelf.HeadLen, shelf.MaxMarks*shelf.MarkLen), time.Now())
+			_, marked = r.UnderWay(key(1))
+			return marked
+		}
+		x.file.mu.Lock() // the writer waits
+		if !put(x, 0) {
+			t.Fatal("not put")
+		}
+		at := x.Begin(key(1), shelf.Mark{Maker: 1})
+		x.Runs(at)
+		if !look() {
+			t.Errorf("%s: no mark while the disk is busy", name)
+		}
+		if !put(x, 1) {
+			t.Fatal("not put")
+		}
+		x.End(at)
+		if !look() || r.has(2) != "" {
+			t.Errorf("%s: the mark is gone before its entry is there", name)
+		}
+		x.file.mu.Unlock()
+		d.until(func() bool { return !look() })
+		if got := r.has(2); got != "ab" {
+			t.Errorf("%s: the mark is gone, %q are there", name, got)
+		}
+		x.file.hidden.Store(true)
+		if put(x, 2) {
+			t.Errorf("%s: put while it is not known what is whole", name)
+		}
+		x.file.hidden.Store(false)
+	}
+}
+
 // TestFullDisk: without room, a file is not made, and one that is there does not grow: it goes on with what it has.
 func TestFullDisk(t *testing.T) {
 	const all = 1 << 60

@@ -185,9 +185,27 @@ func (t *Tenant) Len() uint64 {
 // a file is copied and written by another goroutine, as a job does not wait for a disk.
 func (t *Tenant) Put(key resultcache.Key, parts ...[]byte) bool {
 	if t.file != nil {
-		return t.file.put(key, parts)
+		return t.file.put("", key, parts)
 	}
 	return t.Shelf.Put(key, parts...)
+}
+
+// PutFor is Put for an entry that belongs to owner, a member of the group whose shelf it is.
+func (t *Tenant) PutFor(owner string, key resultcache.Key, parts ...[]byte) bool {
+	if t.file != nil {
+		return t.file.put(owner, key, parts)
+	}
+	return t.Shelf.PutFor(owner, key, parts...)
+}
+
+// End removes the mark of a job whose entry, if it has one, was given to Put or PutFor before. It is gone once that is there
+// for readers. at is what Begin has returned, and of no use after that.
+func (t *Tenant) End(at int) {
+	if t.file != nil && at != 0 {
+		t.file.end(at)
+		return
+	}
+	t.Shelf.End(at)
 }
 
 // Leave ends a connection's use of its tenant's shelf. t may be nil.
