@@ -3,12 +3,11 @@ package worker
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	format "github.com/rdistcc/rdistcc/pkg/resultcache/shelf"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
@@ -22,9 +21,8 @@ import (
 // twinName names jobs that are equal.
 type twinName struct {
 	tenant string
-	key    [32]byte // Job.Key
-	tool   unit.ToolchainID
-	sum    [sha256.Size]byte // files.Set.Identity
+	said   [32]byte        // Job.Key
+	found  resultcache.Key // files.Set.Key
 }
 
 // twin is a job that is under way, for those that are equal to it.
@@ -45,7 +43,7 @@ func (t *task) joined(ctx context.Context) (*job.Result, int) {
 		return nil, 0
 	}
 	s := t.c.s
-	name := twinName{t.c.lent.Tenant().Name(), t.m.Key, t.m.Toolchain, t.job.Files.Identity()}
+	name := twinName{t.c.lent.Tenant().Name(), t.m.Key, t.job.Files.Key(t.m.Toolchain)}
 	for {
 		x := s.twinOf(t, name)
 		if x == nil {

@@ -11,6 +11,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
+// Key returns a name of the job: equal jobs of a toolchain have the same one, however their files came here. It is made
+// as the name of a result is, of what the job says of its files' times and of which are the same.
+func (in *Set) Key(tc unit.ToolchainID) resultcache.Key {
+	v, _ := in.declared()
+	return resultcache.KeyOf(tc, in.Body, v.Sum())
+}
+
 // Inputs returns what the job shows to its compiler. All of it is known to this host: names, modes, directories
 // and links are as it has laid them out, and contents have the sums that it has computed itself. look returns
 // what a command in the tree sees of a file there. It is called for files with the same content, because
@@ -19,14 +26,34 @@ import (
 // The error says why what the compiler sees has no sum: names that are not those of files, as a manager
 // finds them out, could mean something else than they say.
 func (in *Set) Inputs(look func(name string) (at resultcache.Inode, mtime int64, err error)) (*resultcache.Inputs, error) {
+	for i := range in.Body.Files {
+		if name := in.Body.Files[i].Name; name[0] != '/' || path.Clean(name) != name {
+			return nil, fmt.Errorf("file %q: not an absolute name without detours", name)
+		}
+	}
+	v, first := in.declared()
+	for i := range v.Files {
+		x := &v.Files[i]
+		if first[x.Content()] >= 0 {
+			continue
+		}
+		at, mtime, err := look(x.Name)
+		if err != nil {
+			return nil, err
+		}
+		x.Inode, x.MTime = at, mtime
+	}
+	return v, nil
+}
+
+// declared returns the job's Inputs as it says that they are, and the first file with each content, but for a byte order
+// mark; -1: there are several.
+func (in *Set) declared() (*resultcache.Inputs, map[unit.ContentID]int) {
 	b := in.Body
 	v := &resultcache.Inputs{Files: make([]resultcache.Input, len(b.Files)), Dirs: slices.Clone(b.Dirs), Links: slices.Clone(b.Links)}
-	first := make(map[unit.ContentID]int, len(b.Files)) // the first file with a content, but for a byte order mark; -1: there are several
+	first := make(map[unit.ContentID]int, len(b.Files))
 	for i := range b.Files {
 		f, x := &b.Files[i], &v.Files[i]
-		if f.Name[0] != '/' || path.Clean(f.Name) != f.Name {
-			return nil, fmt.Errorf("file %q: not an absolute name without detours", f.Name)
-		}
 		if f.Same != 0 {
 			*x = v.Files[f.Same-1]
 			x.Name = f.Name
@@ -42,18 +69,7 @@ func (in *Set) Inputs(look func(name string) (at resultcache.Inode, mtime int64,
 			first[x.Content()] = i
 		}
 	}
-	for i := range v.Files {
-		x := &v.Files[i]
-		if first[x.Content()] >= 0 {
-			continue
-		}
-		at, mtime, err := look(x.Name)
-		if err != nil {
-			return nil, err
-		}
-		x.Inode, x.MTime = at, mtime
-	}
-	return v, nil
+	return v, first
 }
 
 // sumOf returns the sum of the content of file i, which this host has computed when it came.

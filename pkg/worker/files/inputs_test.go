@@ -72,9 +72,52 @@ func TestInputs(t *testing.T) {
 	if v.Sum() == (&resultcache.Inputs{Files: []resultcache.Input{in("/x.c", "x", 1, 9), in("/a.h", "h", 2, 1), b, in("/c.h", "h", 2, 1)}}).Sum() {
 		t.Error("a byte order mark makes a file another one")
 	}
+	for _, name := range []string{"x.c", "/d/../x.c", "//x.c"} {
+		odd := set()
+		odd.Body.Files[0].Name = name
+		if _, err := odd.Inputs(nil); err == nil {
+			t.Errorf("%s: it has a sum", name)
+		}
+	}
 	gone := errors.New("gone")
 	if _, err := set().Inputs(func(string) (resultcache.Inode, int64, error) { return resultcache.Inode{}, 0, gone }); !errors.Is(err, gone) {
 		t.Error(err)
+	}
+}
+
+// TestKey: a job's name depends on times only as far as gcc tells files with the same content apart by them: by the second,
+// and without a byte order mark. It depends on the command, and on the toolchain.
+func TestKey(t *testing.T) {
+	tc := unit.ToolchainID{1}
+	key := func(tc unit.ToolchainID, change func(in *Set)) resultcache.Key {
+		in := &Set{
+			Body: &job.Body{Args: []string{"-c"}, Files: []unit.File{{Name: "/x.c", Len: 1, MTime: 1e9}, {Name: "/a.h", Len: 1, MTime: 2e9}, {Name: "/b.h", Len: 4, MTime: 2e9}}},
+			Text: [][]byte{[]byte("x"), []byte("h"), []byte("\xef\xbb\xbfh")},
+		}
+		change(in)
+		return in.Key(tc)
+	}
+	first := key(tc, func(*Set) {})
+	for what, change := range map[string]func(in *Set){
+		"the time of a single file": func(in *Set) { in.Body.Files[0].MTime = 77 },
+		"less than a second":        func(in *Set) { in.Body.Files[1].MTime += 5 },
+		"the time of all":           func(in *Set) { in.Body.Files[1].MTime, in.Body.Files[2].MTime = 8e9, 8e9 },
+	} {
+		if key(tc, change) != first {
+			t.Errorf("%s: another name", what)
+		}
+	}
+	for what, change := range map[string]func(in *Set){
+		"the second of a twin": func(in *Set) { in.Body.Files[1].MTime = 3e9 },
+		"the command":          func(in *Set) { in.Body.Args = []string{"-S"} },
+		"a content":            func(in *Set) { in.Text[0] = []byte("y") },
+	} {
+		if key(tc, change) == first {
+			t.Errorf("%s: the same name", what)
+		}
+	}
+	if key(unit.ToolchainID{2}, func(*Set) {}) == first {
+		t.Error("another toolchain: the same name")
 	}
 }
 
