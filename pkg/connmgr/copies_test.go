@@ -122,6 +122,17 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestNoCopiesForGroups: a host is not asked to keep a result on the shelf of a group, which takes none.
+func TestNoCopiesForGroups(t *testing.T) {
+	for group, want := range map[string]bool{"": true, "team": false} {
+		r, hosts := shelves(t, 1, nil, func(d *daemontest.Daemon) { d.Group = group })
+		r.connect(hosts...)
+		if got := r.link(hosts[0].Addr).TakesCopies(); got != want {
+			t.Errorf("group %q: %v", group, got)
+		}
+	}
+}
+
 // TestCopiesAreBounded: a host that does not answer holds a bounded number of results, and delays no job. When its
 // connection ends, all memory is free, and a host that acknowledges what it was not asked loses its connection.
 func TestCopiesAreBounded(t *testing.T) {

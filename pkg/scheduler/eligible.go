@@ -164,13 +164,13 @@ func better(t time.Duration, a *host, aPlaces int, b *host, bPlaces int, name ui
 	if aLoad != bLoad {
 		return aLoad < bLoad
 	}
-	return name != 0 && weight(name, a.addr) > weight(name, b.addr)
+	return name != 0 && Weight(name, a.addr) > Weight(name, b.addr)
 }
 
-// weight returns how much a job of that name belongs to a host (D. G. Thaler, C. V. Ravishankar: Using name-based
-// mappings to increase hit rates, 1998). Managers that want the same result at the same time so tend to choose the same
-// host, which compiles it once.
-func weight(name uint64, addr string) uint64 {
+// Weight returns how much a job of that name belongs to the host with an address (D. G. Thaler, C. V. Ravishankar: Using
+// name-based mappings to increase hit rates, 1998). Managers that want the same result at the same time so tend to choose
+// the same host, which compiles it once. A host that leaves or joins changes no choice but its own.
+func Weight(name uint64, addr string) uint64 {
 	h := name ^ 14695981039346656037
 	for i := range len(addr) {
 		h = (h ^ uint64(addr[i])) * 1099511628211

@@ -47,7 +47,7 @@ type Job struct {
 	// Held says how many of Bytes each host holds already, by address. The map does not change.
 	Held  map[string]uint64
 	Build uint64 // ID of its build: builds share the hosts evenly
-	Name  uint64 // stands for what its result depends on, see weight; 0 = nothing does
+	Name  uint64 // stands for what its result depends on, see Weight; 0 = nothing does
 	Local bool   // it may run here if it is expected to finish earlier
 
 	note note // Pick's

@@ -45,7 +45,8 @@ func (l *Link) TakesCopy(key resultcache.Key) bool {
 	return !has && l.takesCopiesLocked()
 }
 
-// TakesCopies reports whether the daemon can be asked to keep results.
+// TakesCopies reports whether the daemon can be asked to keep results. It takes none for the shelf of a group, whose
+// results it has compiled itself.
 func (l *Link) TakesCopies() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +54,7 @@ func (l *Link) TakesCopies() bool {
 }
 
 func (l *Link) takesCopiesLocked() bool {
-	return l.ready && !l.draining && l.peerReads && l.hasShelfLocked()
+	return l.ready && !l.draining && l.peerReads && l.hasShelfLocked() && l.welcome.Group == ""
 }
 
 // Keep asks the daemon to keep a result. It does not wait for that. It reports whether the daemon is asked, or will be

@@ -1,7 +1,7 @@
 package shelved
 
 import (
-	"crypto/sha256"
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"time"
@@ -35,8 +35,8 @@ func NewCopies(f *farm.Farm, hosts int, count func(sent bool)) *Copies {
 }
 
 // Make has entry, which host made has compiled and keeps, kept by further hosts of a list, in the background. They
-// are chosen by rendezvous hashing of its key, so that equal results get to the same hosts, whichever manager has had
-// them compiled, and a host that leaves or joins changes no choice but its own.
+// are chosen by its key (scheduler.Weight), so that equal results get to the same hosts, whichever manager has had
+// them compiled.
 func (c *Copies) Make(list []scheduler.Host, key resultcache.Key, entry []byte, made string) {
 	if c == nil {
 		return
@@ -67,21 +67,9 @@ func (c *Copies) Make(list []scheduler.Host, key resultcache.Key, entry []byte, 
 // ranked returns the n hosts of up, without made, that come first for a key.
 func ranked(up []farm.Shelf, key resultcache.Key, made string, n int) []farm.Shelf {
 	up = slices.DeleteFunc(up, func(x farm.Shelf) bool { return x.Addr == made || !x.TakesCopies() })
+	name := binary.LittleEndian.Uint64(key[:])
 	slices.SortFunc(up, func(x, y farm.Shelf) int {
-		a, b := weight(key, x.Addr), weight(key, y.Addr)
-		switch {
-		case a > b:
-			return -1
-		case a < b:
-			return 1
-		}
-		return 0
+		return cmp.Compare(scheduler.Weight(name, y.Addr), scheduler.Weight(name, x.Addr))
 	})
 	return up[:min(n, len(up))]
-}
-
-// weight is how much a host wants a key.
-func weight(key resultcache.Key, addr string) uint64 {
-	sum := sha256.Sum256(append(key[:], addr...))
-	return binary.LittleEndian.Uint64(sum[:])
 }
