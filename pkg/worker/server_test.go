@@ -163,39 +163,56 @@ func (ts *testServer) link(names ...string) {
 }
 
 // checkLeaks compares descriptors and goroutines with the current ones, once the test and its other clean-up
-// are over.
+// are over. Only the first call of a test and its subtests does so: what it finds left over includes that of
+// later servers, and a later call would count what the first server opens meanwhile as a leak of its own.
 func checkLeaks(t testing.TB) {
 	t.Helper()
+	leaks.Lock()
+	defer leaks.Unlock()
+	outer, _, _ := strings.Cut(t.Name(), "/")
+	if leaks.of[outer] {
+		return
+	}
+	leaks.of[outer] = true
 	fds, goroutines := openFDs(t), runtime.NumGoroutine()
 	t.Cleanup(func() {
+		leaks.Lock()
+		delete(leaks.of, outer)
+		leaks.Unlock()
 		// What has been told to end may take a moment to be gone.
+		var after []string
 		for range 500 {
-			if openFDs(t) <= fds && runtime.NumGoroutine() <= goroutines {
+			if after = openFDs(t); len(after) <= len(fds) && runtime.NumGoroutine() <= goroutines {
 				return
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		buf := make([]byte, 1<<16)
-		t.Errorf("descriptors: %d before, %d after; goroutines: %d before, %d after\n%s",
-			fds, openFDs(t), goroutines, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
+		t.Errorf("descriptors before and after:\n%s\n%s\ngoroutines: %d before, %d after\n%s",
+			strings.Join(fds, " "), strings.Join(after, " "), goroutines, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
 	})
 }
 
-// openFDs counts this process's descriptors, except those of the Go runtime.
-func openFDs(t testing.TB) int {
+// leaks has the tests, by the names of the outermost ones, whose end is checked for leaks.
+var leaks = struct {
+	sync.Mutex
+	of map[string]bool
+}{of: make(map[string]bool)}
+
+// openFDs returns what this process's descriptors lead to, without those of the Go runtime.
+func openFDs(t testing.TB) (open []string) {
 	t.Helper()
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
 	for _, e := range dir {
 		to, err := os.Readlink("/proc/self/fd/" + e.Name())
 		if err == nil && !strings.HasPrefix(to, "anon_inode:[event") {
-			n++
+			open = append(open, to)
 		}
 	}
-	return n
+	return open
 }
 
 // tool returns the ID of a compiler in bin.
