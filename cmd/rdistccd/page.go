@@ -32,6 +32,9 @@ func (d *daemon) page() telemetry.Page {
 	}
 	p.Facts = append(p.Facts, telemetry.Fact{Name: "files kept for clients", Value: kept(st.Store)})
 	p.Facts = append(p.Facts, telemetry.Fact{Name: "results that clients can read", Value: fmt.Sprintf("%d, %d MiB of memory, %d MiB on disk", st.Results.Entries, (st.Results.Bytes-st.Results.Disk)>>20, st.Results.Disk>>20)})
+	if st.Received.Bytes > 0 {
+		p.Facts = append(p.Facts, telemetry.Fact{Name: "compilers that clients have sent", Value: fmt.Sprintf("%d, %d MiB on disk", st.Received.Toolchains, st.Received.Bytes>>20)})
+	}
 	p.Facts = append(p.Facts, telemetry.Fact{Name: "compiles are confined", Value: confinement(st.Sandbox)})
 	if st.Sandbox.Breach != "" {
 		p.Notes = append(p.Notes, "The last canary found that the sandbox leaks or fails: "+st.Sandbox.Breach)

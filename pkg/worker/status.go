@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/pkg/worker/received"
 	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
 )
 
@@ -20,7 +21,9 @@ type Status struct {
 	Sandbox    SandboxStatus `json:"sandbox"`
 	Store      StoreStatus   `json:"store"`
 	Results    shelves.Stats `json:"results"`    // that clients can read
-	Toolchains int           `json:"toolchains"` // number that clients are offered
+	Toolchains int           `json:"toolchains"` // number that all clients are offered
+	// Received are the toolchains that clients have sent, each of which is offered to those that did.
+	Received received.Stats `json:"received"`
 	// Identifying says that some compilers have not been asked since the start.
 	Identifying bool           `json:"identifying"`
 	Tenants     int            `json:"tenants"` // number of tenants that the clients work for
@@ -67,6 +70,9 @@ func (s *Server) Status() Status {
 	defer s.mu.Unlock()
 	st := Status{Load: s.loadLocked(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()}, Results: s.shelves.Stats(),
 		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants(), Streams: s.streams.all}
+	if s.arrived.store != nil {
+		st.Received = s.arrived.store.Stats()
+	}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()
 	}

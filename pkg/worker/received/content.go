@@ -48,7 +48,7 @@ func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64
 	}
 	err = s.receive(e, name, at, r)
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	delete(s.writing, name)
 	if err != nil {
 		return nil, err

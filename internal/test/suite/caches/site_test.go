@@ -237,21 +237,12 @@ func (s *site) settle(n int) {
 	s.wait(strconv.Itoa(n)+" results", func() bool { return len(s.kept()) == n })
 }
 
-// metric returns the sum of the samples of a program whose line begins with name.
-func (s *site) metric(p farm.Process, name string) (sum float64) {
+// metric is farm.Process.Metric.
+func (s *site) metric(p farm.Process, prefix string) float64 {
 	s.Helper()
-	text, err := p.Get(s.ctx, "/metrics")
+	sum, err := p.Metric(s.ctx, prefix)
 	if err != nil {
 		s.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, name) {
-			v, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(strings.TrimSpace(line), ' '):]), 64)
-			if err != nil {
-				s.Fatalf("%q: %v", line, err)
-			}
-			sum += v
-		}
 	}
 	return sum
 }

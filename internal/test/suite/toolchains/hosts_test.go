@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
@@ -31,10 +32,18 @@ func TestHostWithoutCompilers(t *testing.T) {
 	s := prepare(t, bare)
 	s.start()
 	s.everyCompiler()
-	bytes, n := s.metric(s.Manager, "rdistcc_cm_toolchain_bytes_total"), s.metric(s.Manager, `rdistcc_cm_toolchains_sent_total{result="ok"}`)
+	has, size := s.metric(s.Daemons[0], "rdistccd_toolchains_received "), s.metric(s.Daemons[0], "rdistccd_toolchains_received_bytes ")
+	var bytes, n float64
+	for n < has && s.ctx.Err() == nil { // the last one is used before it is counted
+		bytes, n = s.metric(s.Manager, "rdistcc_cm_toolchain_bytes_total"), s.metric(s.Manager, `rdistcc_cm_toolchains_sent_total{result="ok"}`)
+		time.Sleep(10 * time.Millisecond)
+	}
 	t.Logf("%.0f compilers sent, %.0f bytes", n, bytes)
 	if failed := s.metric(s.Manager, `rdistcc_cm_toolchains_sent_total{result="failed"}`); failed != 0 || n == 0 {
 		t.Errorf("%.0f compilers were sent, %.0f could not be", n, failed)
+	}
+	if has != n || size < bytes { // they travel compressed
+		t.Errorf("the host has %.0f compilers with %.0f bytes", has, size)
 	}
 	if st := s.run("hosts"); !strings.Contains(st.out, "up") {
 		t.Errorf("%s", st.out)

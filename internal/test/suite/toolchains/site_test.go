@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,22 +135,12 @@ func (s *site) write(name, text string) {
 	}
 }
 
-// metric returns the sum of the samples of a program whose line begins with name.
-func (s *site) metric(p farm.Process, name string) (sum float64) {
+// metric is farm.Process.Metric.
+func (s *site) metric(p farm.Process, prefix string) float64 {
 	s.Helper()
-	text, err := p.Get(s.ctx, "/metrics")
+	sum, err := p.Metric(s.ctx, prefix)
 	if err != nil {
 		s.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, name) {
-			line = strings.TrimSpace(line)
-			v, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-			if err != nil {
-				s.Fatalf("%q: %v", line, err)
-			}
-			sum += v
-		}
 	}
 	return sum
 }

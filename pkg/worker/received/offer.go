@@ -1,0 +1,87 @@
+package received
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
+
+// Missing is a content that a client has to write.
+type Missing struct {
+	Entry *parcel.Entry
+	Have  uint64 // bytes of it that are there already
+}
+
+// missing returns the contents that are not complete.
+func (s *Store) missing(p *parcel.Parcel) (list []*parcel.Entry) {
+	seen := map[string]bool{}
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		if e.Link() {
+			continue
+		}
+		name := contentName(e)
+		if n, ok := s.contents[name]; (!ok || uint64(n) != e.Len) && !seen[name] {
+			seen[name] = true
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// Offer announces a parcel, and returns which of its contents are missing. A complete one can be used from then on.
+func (s *Store) Offer(tenant string, encoded []byte) (id unit.ToolchainID, missing []Missing, err error) {
+	p, err := parcel.Parse(encoded)
+	if err != nil {
+		return id, nil, err
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	h := s.parcels[p.ID]
+	if h == nil {
+		s.forget(time.Now().Add(-pendingTime))
+		h = &held{Parcel: p, encoded: encoded, tenants: map[string]bool{}}
+		if err := s.admit(tenant, h); err != nil {
+			return id, nil, err
+		}
+		s.parcels[p.ID] = h
+	}
+	h.tenants[tenant], h.used = true, time.Now()
+	for _, e := range s.missing(h.Parcel) {
+		m := Missing{Entry: e}
+		if st, err := os.Stat(s.path("partial", contentName(e))); err == nil {
+			m.Have = min(uint64(st.Size()), e.Len)
+		}
+		missing = append(missing, m)
+	}
+	if len(missing) == 0 && !h.complete {
+		if err := s.complete(h); err != nil {
+			return id, nil, err
+		}
+	}
+	return p.ID, missing, nil
+}
+
+// complete lays out a parcel whose contents are all there.
+func (s *Store) complete(h *held) error {
+	root := s.root(h.ID)
+	if err := os.RemoveAll(root); err != nil {
+		return err
+	}
+	if err := h.Lay(root, func(e *parcel.Entry) string { return s.path("contents", contentName(e)) }); err != nil {
+		return errors.Join(err, os.RemoveAll(root))
+	}
+	// The parcel's name appears last: what a crash leaves without it is removed.
+	name := s.path("parcels", idName(h.ID))
+	if err := os.WriteFile(name+".new", h.encoded, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		return err
+	}
+	h.complete, h.encoded = true, nil
+	return nil
+}

@@ -1,0 +1,132 @@
+package received
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+)
+
+// admit makes room for a parcel.
+func (s *Store) admit(tenant string, h *held) error {
+	_, size := h.Contents()
+	var own, pending uint64
+	for _, x := range s.parcels {
+		if x.tenants[tenant] {
+			_, n := x.Contents()
+			own += n
+			if !x.complete {
+				pending++
+			}
+		}
+	}
+	half := uint64(s.o.Quota / 2)
+	if size > half {
+		return fmt.Errorf("%w: it has %d bytes, a tenant may have %d (toolchains.size)", ErrQuota, size, half)
+	}
+	if pending >= pendingMost {
+		return fmt.Errorf("%w: %d toolchains were announced and have not come", ErrQuota, pending)
+	}
+	for own+size > half {
+		n, ok := s.evict(tenant)
+		if !ok {
+			return fmt.Errorf("%w: this tenant has %d bytes in use, of %d (toolchains.size)", ErrQuota, own, half)
+		}
+		own -= min(n, own)
+	}
+	for s.total+s.promised(h) > s.o.Quota {
+		if _, ok := s.evict(""); !ok {
+			return fmt.Errorf("%w: %d bytes are in use, of %d (toolchains.size)", ErrQuota, s.total, s.o.Quota)
+		}
+	}
+	return nil
+}
+
+// promised returns how many bytes may still come for h and for the parcels that are not complete.
+func (s *Store) promised(h *held) (n int64) {
+	seen := map[string]bool{}
+	for _, x := range append(slices.Collect(maps.Values(s.parcels)), h) {
+		if x.complete {
+			continue
+		}
+		for _, e := range s.missing(x.Parcel) {
+			if name := contentName(e); !seen[name] {
+				seen[name] = true
+				n += int64(e.Len)
+			}
+		}
+	}
+	return n
+}
+
+// evict removes the parcel that was used least recently, of one tenant if it is named, and returns its size. ok is false if
+// all are in use.
+func (s *Store) evict(tenant string) (size uint64, ok bool) {
+	var oldest *held
+	for _, h := range s.parcels {
+		if h.users == 0 && h.complete && (tenant == "" || h.tenants[tenant]) && (oldest == nil || h.used.Before(oldest.used)) {
+			oldest = h
+		}
+	}
+	if oldest == nil {
+		return 0, false
+	}
+	_, size = oldest.Contents()
+	s.remove(oldest)
+	s.sweep()
+	return size, true
+}
+
+// remove removes a parcel that no tree shows.
+func (s *Store) remove(h *held) {
+	delete(s.parcels, h.ID)
+	if h.complete {
+		err := errors.Join(os.Remove(s.path("parcels", idName(h.ID))), os.RemoveAll(s.root(h.ID)))
+		if err != nil {
+			s.o.Log.Warn("a received toolchain is not removed", "err", err)
+		}
+	}
+}
+
+// sweep removes contents that no parcel has.
+func (s *Store) sweep() {
+	wanted := map[string]bool{}
+	for _, h := range s.parcels {
+		for i := range h.Entries {
+			if e := &h.Entries[i]; !e.Link() {
+				wanted[contentName(e)] = true
+			}
+		}
+	}
+	for name, n := range s.contents {
+		if !wanted[name] {
+			delete(s.contents, name)
+			s.total -= n
+			if err := os.Remove(s.path("contents", name)); err != nil {
+				s.o.Log.Warn("a content of a received toolchain is not removed", "err", err)
+			}
+		}
+	}
+	list, _ := os.ReadDir(s.path("partial"))
+	for _, e := range list {
+		if !wanted[e.Name()] && !s.writing[e.Name()] {
+			_ = os.Remove(s.path("partial", e.Name())) // tried again
+		}
+	}
+}
+
+// forget drops parcels that were announced and have not come.
+func (s *Store) forget(before time.Time) {
+	some := false
+	for _, h := range s.parcels {
+		if !h.complete && h.used.Before(before) {
+			s.remove(h)
+			some = true
+		}
+	}
+	if some {
+		s.sweep()
+	}
+}

@@ -1,0 +1,76 @@
+package received
+
+import (
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
+
+// Use returns a toolchain for a tree that is going to show it. The caller calls done when the tree has ended; until then
+// the toolchain stays. The first time since the start, Use reads all contents: what a disk has damaged is dropped.
+func (s *Store) Use(tenant string, id unit.ToolchainID) (tc Toolchain, done func(), err error) {
+	h := s.take(tenant, id)
+	if h == nil {
+		return tc, nil, ErrUnknown
+	}
+	done = sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		h.users--
+	})
+	h.checked.Lock()
+	defer h.checked.Unlock()
+	if !h.whole {
+		if damaged := s.verify(h); len(damaged) > 0 {
+			done()
+			s.drop(h, damaged)
+			return tc, nil, ErrUnknown
+		}
+		h.whole = true
+	}
+	return Toolchain{h.Parcel, s.root(id)}, done, nil
+}
+
+// take counts one more user of a toolchain; nil: there is none that the tenant can use.
+func (s *Store) take(tenant string, id unit.ToolchainID) *held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.parcels[id]
+	if h == nil || !h.complete || !h.tenants[tenant] {
+		return nil
+	}
+	h.users++
+	h.used = time.Now()
+	if h.used.Sub(h.noted) >= noteTime {
+		h.noted = h.used
+		_ = os.Chtimes(s.path("parcels", idName(id)), h.used, h.used) // for the order after a restart
+	}
+	return h
+}
+
+// drop removes a parcel some of whose contents are damaged, once nothing shows it, and these contents.
+func (s *Store) drop(h *held, damaged []string) {
+	s.mu.Lock()
+	defer s.unlock()
+	s.o.Log.Error("a received toolchain is damaged: check the disk", "toolchain", h.Name(), "dir", s.o.Dir)
+	if s.parcels[h.ID] != h {
+		return // somebody else has dropped it
+	}
+	for _, x := range s.parcels { // others may have the same contents; those in use were read and found right
+		if x == h || x.complete && x.users == 0 && slices.ContainsFunc(x.Entries, func(e parcel.Entry) bool { return !e.Link() && slices.Contains(damaged, contentName(&e)) }) {
+			s.remove(x)
+		}
+	}
+	for _, name := range damaged {
+		if n, ok := s.contents[name]; ok {
+			delete(s.contents, name)
+			s.total -= n
+			_ = os.Remove(s.path("contents", name)) // if it stays, it is replaced when it comes again
+		}
+	}
+	s.sweep()
+}
