@@ -21,12 +21,15 @@ import (
 // rights than the source of a compile: it runs only where compiles are confined in trees of their own.
 type arrived struct {
 	store   *received.Store   // nil: none are accepted; set once by New
+	reason  string            // why there is no store; set once by New
 	service *received.Service // takes them
 
-	mu     sync.Mutex
-	trees  map[unit.ToolchainID]*display
-	reason string // why there is no store
+	mu    sync.Mutex
+	trees map[unit.ToolchainID]*display // made again when they are gone; guarded by mu
 }
+
+// mostTrees bounds arrived.trees.
+const mostTrees = 256
 
 // mostDirs is how many daemons can share a setting for the directory of received toolchains: the second one appends -2 to it.
 const mostDirs = 16
@@ -124,6 +127,9 @@ func (a *arrived) display(t *received.Toolchain, like *privatetree.Spec) *displa
 		tc := t.Toolchain
 		tc.Root = t.Root
 		d = &display{spec: &privatetree.Spec{Root: t.Root, Files: t.Files, Dirs: t.Dirs, Size: like.Size, Keep: like.Keep}, list: []toolchain.Toolchain{tc}}
+		if len(a.trees) >= mostTrees {
+			clear(a.trees)
+		}
 		a.trees[t.ID] = d
 	}
 	return d

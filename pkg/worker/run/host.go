@@ -128,16 +128,18 @@ func (h *Host) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
 	return nil
 }
 
-// lookPath returns the path of a program on SearchPath, below the root of a toolchain, and remembers it once found. A name
-// that is not found is returned unchanged, and then fails to start.
+// lookPath returns the path of a program on SearchPath, below the root of a toolchain. It remembers those of the host's own
+// toolchains once found. A name that is not found is returned unchanged, and then fails to start.
 func (h *Host) lookPath(root, name string) string {
-	if path, ok := h.programs.Load(root + name); ok {
+	if path, ok := h.programs.Load(name); ok && root == "" {
 		return path.(string)
 	}
 	for _, dir := range filepath.SplitList(SearchPath) {
 		path := filepath.Join(dir, name)
 		if found(root, path) {
-			h.programs.Store(root+name, path)
+			if root == "" {
+				h.programs.Store(name, path)
+			}
 			return path
 		}
 	}
