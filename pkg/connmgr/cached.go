@@ -2,19 +2,13 @@ package connmgr
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"slices"
-	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/unit"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/resultcache/move"
 )
@@ -203,162 +197,4 @@ func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Re
 	}
 	c.auditHit(k, e, tier)
 	return r
-}
-
-// compileKnown makes a host compile a job whose inputs are known, unless an equal one is under way: then both
-// get the same result. It keeps the result.
-func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
-	n := c.names(k)
-	if !n.ok || !c.mayKeep() {
-		return c.compile(c.knownTask(k), true)
-	}
-	for {
-		flight, leads := c.m.results.Join(n.exact)
-		if leads {
-			return c.lead(k, flight, n)
-		}
-		key, entry := flight.Wait(c.Context())
-		switch {
-		case c.Context().Err() != nil:
-			return nil, attempt.Interrupted
-		case entry == nil:
-			continue // its wrapper has gone, or the farm did not compile it: this one tries
-		case c.lease.Cache == ipc.CacheRefresh:
-			return c.compile(c.knownTask(k), true) // it asked for a compile of its own
-		}
-		e, err := resultcache.Decode(entry, key, c.room)
-		if err != nil {
-			return c.compile(c.knownTask(k), true)
-		}
-		c.m.metrics.Cached(resultcache.TierManager, results.Joined)
-		return c.cached(k, e, resultcache.TierManager), nil
-	}
-}
-
-// lead compiles the job that others may have joined, and keeps its result.
-func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Result, *ipc.GoLocal) {
-	began := time.Now()
-	t := c.knownTask(k)
-	if c.m.o.shelves() {
-		t.Result, t.Join = n.exact, c.mayFind()
-		if n.base != "" && len(n.base) <= job.MaxBase {
-			t.Below, t.Moved = string(n.base), n.moved
-		}
-	}
-	e := c.onOthers(k, t)
-	var r *ipc.Result
-	var no *ipc.GoLocal
-	for e == nil {
-		if r, no = c.compile(t, true); no != elsewhere {
-			break
-		}
-		e = c.onOthers(k, t)
-	}
-	if e != nil {
-		sink := c.sink.Share()
-		c.m.clients.Go(func() {
-			entry, err := e.Append(nil)
-			sink.Drop()
-			if err != nil {
-				entry = nil // cannot be
-			}
-			flight.End(e.Key, entry)
-		})
-		return c.cached(k, e, resultcache.TierFarm), nil
-	}
-	if no != nil || r.Exit != 0 || r.Signal != 0 {
-		flight.End(n.exact, nil)
-		return r, no
-	}
-	list := c.list.Sched
-	twice := c.stepsTwice(k)
-	if r.Cached != "" { // the compile began before
-		began = began.Add(-time.Duration(r.CompileUS) * time.Microsecond)
-	}
-	made := madeFrom{k: k, compiler: c.compiler.ID, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}
-	e = &resultcache.Entry{Key: n.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
-		Source: c.record.Source, Compiler: c.compiler.Name(),
-		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
-	c.m.clients.Go(func() {
-		entry, err := made.encode(e, r)
-		var read *listed
-		if err == nil && twice && e.Key == made.names.exact {
-			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
-		}
-		var exact []byte
-		if err == nil && c.m.copies != nil {
-			exact = made.exact(e, entry)
-		}
-		made.sink.Drop()
-		flight.End(e.Key, entry)
-		if err != nil {
-			c.m.o.Log.Debug("a result is not kept", "source", e.Source, "err", err)
-			return
-		}
-		c.m.results.Keep(e.Key, entry)
-		c.m.keepListed(read)
-		if exact != nil {
-			c.m.copies.Make(list, n.exact, exact, e.Host)
-		}
-	})
-	return r, nil
-}
-
-// madeFrom is what an entry is made from, besides the host's answer.
-type madeFrom struct {
-	k            *known.Job
-	compiler     unit.ToolchainID
-	names        names
-	began, ended time.Time
-	sink         *slots.Hold
-}
-
-// errTime says why a result is not kept.
-var errTime = errors.New("it has the time of its compile in it")
-
-// encode puts the outputs of r, which are in the sink, into e and returns it as it is kept: under its name for
-// other directories, if it would be the same there.
-func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result) ([]byte, error) {
-	mem := x.sink.Bytes()
-	var err error
-	part := func(s ipc.Segment) []byte {
-		if s.Off > uint64(len(mem)) || s.Len > uint64(len(mem))-s.Off {
-			err = fmt.Errorf("%w: it is longer than a sink", resultcache.ErrTooBig)
-			return nil
-		}
-		return mem[s.Off:][:s.Len]
-	}
-	e.Stdout, e.Stderr = part(r.Stdout), part(r.Stderr)
-	var outputs []move.Output
-	for i := range r.Files {
-		f := resultcache.File{Index: r.Files[i].Index, Data: part(r.Files[i].Segment)}
-		e.Files = append(e.Files, f)
-		outputs = append(outputs, move.Output{Kind: x.k.Body.Outputs[f.Index].Kind, Data: f.Data})
-	}
-	switch {
-	case err != nil:
-		return nil, err
-	case tellsTime(e.Files, x.began, x.ended):
-		return nil, errTime
-	}
-	if base := x.names.base; base != "" && base.Outputs(e.Stdout, e.Stderr, outputs) {
-		e.Key, e.Base = x.names.moved, string(base)
-	}
-	slices.SortFunc(e.Files, func(x, y resultcache.File) int { return int(x.Index) - int(y.Index) })
-	return e.Append(nil)
-}
-
-// exact returns e, which encode has returned as entry, under the name by which hosts keep it; nil if that does not
-// work.
-func (x *madeFrom) exact(e *resultcache.Entry, entry []byte) []byte {
-	if e.Key == x.names.exact {
-		return entry
-	}
-	same := *e
-	same.Key, same.Base = x.names.exact, ""
-	entry, err := same.Append(nil)
-	if err != nil {
-		return nil
-	}
-	return entry
 }
