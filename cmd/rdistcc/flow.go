@@ -90,7 +90,7 @@ func (f *flow) try() (*result, *detour) {
 	if closedUmask() {
 		return nil, byRule(reason.Diagnostics) // the compiler here could not reopen its own files
 	}
-	if sameFile(f.plan.Outputs[0].Name, f.plan.Source) {
+	if main := f.plan.Main(); main != "" && sameFile(main, f.plan.Source) {
 		return nil, byRule(reason.Diagnostics) // gcc says so, whatever the names
 	}
 
@@ -165,15 +165,13 @@ func (f *flow) makePlan() {
 	}
 	f.rec.compiler = real
 	f.rec.source = f.plan.Source
-	if len(f.plan.Outputs) > 0 {
-		f.rec.output = f.plan.Outputs[0].Name
-	}
+	f.rec.output = f.plan.Main()
 }
 
 // bySources reports whether the job uses the sources form. A device as the output is
 // for the client alone.
 func (f *flow) bySources() bool {
-	return f.slot.Tree && f.set.inputs != inputsText && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/")
+	return f.slot.Tree && f.set.inputs != inputsText && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Main(), "/dev/")
 }
 
 // fill builds the job in its form. A non-empty reason means that the command must run here.

@@ -86,7 +86,7 @@ func (f *flow) placeAll(r *result) error {
 	for _, out := range r.Files {
 		switch {
 		case int(out.Index) >= len(outputs), there&(1<<out.Index) != 0,
-			out.Off > maxSink, out.Len > maxSink, out.Index == 0 && out.Len == 0:
+			out.Off > maxSink, out.Len > maxSink, out.Index == 0 && out.Len == 0 && !f.plan.Syntax:
 			return errOutputs
 		}
 		there |= 1 << out.Index

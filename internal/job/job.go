@@ -383,7 +383,7 @@ type Body struct {
 	Name     string           // base name of the source: the text is stored under this name
 	Cwd      string           // the client's working directory
 	Env      []string         // NAME=VALUE that the daemon's rules allow
-	Outputs  []unit.Output    // the first one is the one that -o names
+	Outputs  []unit.Output    // the first one is the one that -o names, unless the compile only checks the source
 	Files    []unit.File      // sources form: what the compile reads
 	Dirs     []string         // sources form: further directories that exist on the client and that the command names
 	Links    []unit.Link      // sources form: created first

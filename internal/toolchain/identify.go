@@ -214,6 +214,8 @@ func (f *finding) gccParts() error {
 	wrapper, err := f.progName("lto-wrapper")
 	if err == nil && filepath.IsAbs(wrapper) {
 		f.show(wrapper)
+		// Without -c or -S it insists on this one too, though it leaves loading it to the linker.
+		f.show(filepath.Join(filepath.Dir(wrapper), "liblto_plugin.so"))
 	}
 	return err
 }

@@ -31,6 +31,7 @@ const (
 	// Words that control the driver.
 	modeCompile  // -c
 	modeAssembly // -S
+	modeSyntax   // -fsyntax-only
 	output       // -o
 	language     // -x
 	wp           // -Wp,...
@@ -90,7 +91,6 @@ const (
 	hereProfile
 	hereSideFile
 	hereSpecs
-	hereSyntaxOnly
 	hereToolPath
 
 	numClasses
@@ -121,6 +121,7 @@ var goes = [numClasses]uint8{
 // other messages for, the word after "not-reproducible:".
 var textOf = [numClasses]string{
 	callGraph:       "side-file",
+	modeSyntax:      "syntax-only", // there is no object
 	coverage:        "coverage", // paths in the object
 	splitDwarf:      "split-dwarf",
 	saveTemps:       "save-temps",
@@ -155,6 +156,5 @@ var hereOf = [numClasses]string{
 	hereProfile:    "profile",
 	hereSideFile:   "side-file",
 	hereSpecs:      "specs",
-	hereSyntaxOnly: "syntax-only",
 	hereToolPath:   "tool-path", // chooses the programs that compile
 }

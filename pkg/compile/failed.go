@@ -30,12 +30,12 @@ func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv fun
 		case status != 1:
 			return ErrUnclear // a crash
 		case p.Driver.Family == GCC:
-			if i != 0 && !strings.HasSuffix(out.Name, ".dwo") || !p.gccKeeps(said) || !english(getenv) {
+			if (i != 0 || p.Syntax) && !strings.HasSuffix(out.Name, ".dwo") || !p.gccKeeps(said) || !english(getenv) {
 				return ErrUnclear
 			}
 		case p.ownAs() == laterAs || !countsErrors(said):
 			return ErrUnclear // one of several steps failed, or none: the driver's own error
-		case i != 0 || p.ownAs() == gnuAs:
+		case i != 0 || p.Syntax || p.ownAs() == gnuAs:
 			// cc1 did not get as far as writing it.
 		case retry(func() error { return syscall.Stat(out.Name, &st) }) != nil,
 			st.Mode&syscall.S_IFMT != syscall.S_IFREG || syscall.Access(out.Name, wOK) != nil:

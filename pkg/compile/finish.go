@@ -19,7 +19,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.Dependencies, TurnCPP)
 	case p.sources == 0 && p.stdin:
 		local(reason.Stdin, TurnLocal)
-	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly && !p.syntax:
+	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly && !p.Syntax:
 		local(reason.Link, TurnLocal)
 	case p.sources == 0:
 		local(reason.NoSource, TurnLocal)
@@ -27,9 +27,9 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.Stdin, TurnLocal)
 	case p.Language == langHeader:
 		local(reason.NotReproducible+"pch", TurnLocal)
-	case p.syntax:
-		local(reason.NotReproducible+hereOf[hereSyntaxOnly], TurnLocal) // takes precedence over -c and -S
-	case !p.compile && !p.assembly:
+	case p.Syntax && (p.extra.made != 0 || p.usage):
+		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
+	case !p.compile && !p.assembly && !p.Syntax:
 		p.Several = true
 		local(reason.Link, TurnLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):

@@ -38,7 +38,6 @@ type parser struct {
 	wall      bool
 	quiet     bool
 	query     bool
-	syntax    bool
 	cppOnly   bool
 	depOnly   bool
 	stdin     bool
@@ -137,6 +136,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.compile = true
 	case modeAssembly:
 		p.assembly = true
+	case modeSyntax:
+		p.Syntax = true
 	case output:
 		p.outputs++
 		p.output = arg
@@ -225,7 +226,6 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.sourcesOnly(what)
 	}
 	if c > notHere {
-		p.syntax = p.syntax || c == hereSyntaxOnly
 		p.refuse(reason.NotReproducible + hereOf[c])
 	}
 	p.add(c, words, arg)

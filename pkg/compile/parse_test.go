@@ -74,12 +74,22 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-S a.c -o out.s", "remote c out.s"},
 	{"gcc", "-S -fverbose-asm a.c -o out.s", "sources:command-line c out.s"},
 	{"c", "-S -masm=intel a.c", "remote c a.s"},
+	{"c", "-fsyntax-only a.c", "sources:syntax-only c"},
+	{"c", "-fsyntax-only -c -o x.o -MD a.c", "sources:syntax-only c x.d"},
+	{"gcc", "-fsyntax-only -MD b.c", "sources:syntax-only c b.d a-b.d"},
+	{"gcc", "-fsyntax-only -MD b.c -o x", "sources:syntax-only c x.d"},
+	{"clang", "-fsyntax-only -MD b.c", "sources:syntax-only c b.d"},
+	{"c", "-S -fsyntax-only -MD a.c", "sources:syntax-only c a.d"},
+	{"c", "-fsyntax-only --coverage a.c", "not-reproducible:syntax-only"},
+	{"c", "-fsyntax-only a.c b.c", "not-reproducible:several-sources"},
+	{"c", "-fsyntax-only a.c a.o", "not-reproducible:several-sources"},
+	{"c", "-fsyntax-only a.o", "no-source"},
 	{"c", "-E -P a.c", "preprocess"},
 	{"c", "-E -C warn.c", "preprocess"},
 	{"c", "-E -MD -MF x.d a.c", "preprocess"},
 	{"c", "-c a.c -o -", "not-reproducible:stdout"},
 	{"clang", "-emit-llvm -c a.c -o a.bc", "sources:emit-llvm c a.bc"},
-	{"clang", "-Xclang -ast-print -fsyntax-only -c b.c", "not-reproducible:syntax-only"},
+	{"clang", "-Xclang -ast-print -fsyntax-only -c b.c", "unknown-option:-ast-print"},
 	{"clang", "-E -frewrite-includes a.c", "preprocess"},
 	{"c", "selfmain.c", "link"},
 	{"c", "-shared -fPIC a.c -o liba.so", "link"},
@@ -302,7 +312,7 @@ func TestParse(t *testing.T) {
 			if got := verdictOf(p); got != c.want {
 				t.Errorf("%s %s: %q, want %q", cc, c.args, got, c.want)
 			}
-			if p.Local && (p.Reason == "" || len(p.Outputs) > 0) || !p.Local && (p.Source == "" || len(p.Outputs) == 0) {
+			if p.Local && (p.Reason == "" || len(p.Outputs) > 0) || !p.Local && (p.Source == "" || len(p.Outputs) == 0 && !p.Syntax) {
 				t.Errorf("%s %s: half a plan: %+v", cc, c.args, p)
 			}
 		}

@@ -31,7 +31,7 @@ type Plan struct {
 	Driver   Driver
 	Source   string        // as typed
 	Language string        // of the source: "c", "c++", "objective-c", ... or "cpp-output", ...
-	Outputs  []unit.Output // paths as the compiler would use them; the first is the main output
+	Outputs  []unit.Output // paths as the compiler would use them; the first is the main output, unless Syntax is set
 	Inputs   []string      // further files that the compiler reads by name; they need not exist, but are not directories
 
 	// Text is why the command cannot travel as preprocessed text, as a word to follow
@@ -45,6 +45,9 @@ type Plan struct {
 	// Raw means that the source is preprocessed already. There is no local half: the file
 	// itself is the text.
 	Raw bool
+
+	// Syntax means that the compiler only checks the source: there is no main output, and perhaps no output at all.
+	Syntax bool
 
 	argv    []string // as Parse was given them
 	options []option // the same words, parsed, in order
@@ -64,6 +67,14 @@ type Plan struct {
 	places  bool     // the compiler is to warn of statements by their position
 	rewrite bool     // clang: the object depends on the positions of macros
 	rooted  bool     // clang: the command says below which directory to look for a gcc
+}
+
+// Main returns the name of the main output, or "" if there is none.
+func (p *Plan) Main() string {
+	if p.Syntax || len(p.Outputs) == 0 {
+		return ""
+	}
+	return p.Outputs[0].Name
 }
 
 // option is one parsed option or file.

@@ -73,8 +73,11 @@ func (p *Plan) SharedList(major int) (words []string, n driver.Names, ok bool) {
 // SharedWhole returns Whole with placeholders, as Shared does for Preprocess. The words come in
 // another order than typed, which a driver does not mind: it sorts them by kind.
 func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
-	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 {
+	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 && !p.Syntax {
 		return nil, n, false
+	}
+	if p.Syntax && p.output == "" {
+		return nil, n, false // the names that the driver derives depend on that of the source
 	}
 	words = make([]string, 0, len(p.argv)+4)
 	sourced := false
@@ -108,7 +111,7 @@ func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
 	if p.output != "" {
 		// The driver derives names from those that look like its own.
 		want := ".o"
-		if p.Outputs[0].Kind == unit.OutputAssembly {
+		if len(p.Outputs) > 0 && p.Outputs[0].Kind == unit.OutputAssembly {
 			want = ".s"
 		}
 		if n.Output = p.output; !hasEnding(base(n.Output), want) {

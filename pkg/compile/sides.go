@@ -110,7 +110,9 @@ func (p *parser) name() {
 	if main == "" {
 		main = stem(p.Source) + suffix
 	}
-	p.Outputs = append(make([]unit.Output, 0, 4), unit.Output{Kind: kind, Name: main})
+	if !p.Syntax { // which takes precedence over -c and -S
+		p.Outputs = append(make([]unit.Output, 0, 4), unit.Output{Kind: kind, Name: main})
+	}
 	if p.usage {
 		p.Outputs = append(p.Outputs, unit.Output{Kind: unit.OutputStackUsage, Name: p.aux(main, ".su")})
 	}
@@ -140,6 +142,10 @@ func (p *parser) made(name string) {
 func (p *parser) dependencies(main string) {
 	if p.deps && !p.depFile {
 		p.extra.deps = append(p.extra.deps, swapSuffix(main, ".d"))
+		if p.Driver.Family == GCC && p.output == "" && !p.compile && !p.assembly {
+			// The driver has a program in mind, a.out, whose name it leaves out for a.c.
+			p.extra.deps = append(p.extra.deps, "a-"+swapSuffix(main, ".d"))
+		}
 	}
 	for _, name := range p.extra.deps {
 		// Of several, only the last one is written, and only the driver knows which one that is.

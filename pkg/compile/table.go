@@ -213,7 +213,7 @@ var table = [...]spec{
 	{"-fshow-skipped-includes", alone, unknown, hereMessages, none},
 	{"-fstack-usage", alone, stackUsage, stackUsage, none},
 	{"-fstats", alone, hereMessages, unknown, none},
-	{"-fsyntax-only", alone, hereSyntaxOnly, hereSyntaxOnly, none},
+	{"-fsyntax-only", alone, modeSyntax, modeSyntax, none},
 	{"-fsystem-module", alone, unknown, hereModules, none},
 	{"-ftemplate-depth-", joined, both, both, number},
 	{"-ftest-coverage", alone, coverage, coverage, none},

@@ -120,7 +120,7 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		return nil, nil, unknownCommand
 	}
 	plan := compile.Parse(cmd.Args, driver, getenv)
-	if plan.Local || plan.Raw || plan.Sources != "" || plan.Source != l.Source || len(plan.Outputs) == 0 {
+	if plan.Local || plan.Raw || plan.Sources != "" || plan.Source != l.Source {
 		return nil, nil, unknownCommand
 	}
 	front, reason := plan.Native(native.Words, native.Order, true)

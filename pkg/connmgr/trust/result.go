@@ -110,7 +110,11 @@ func rules(content []byte, b *job.Body) error {
 	if len(content) > maxRules {
 		return outputs.ErrDoubt
 	}
-	targets := outputs.Targets(b.Args, b.Outputs[0].Name, b.Name)
+	main := ""
+	if k := b.Outputs[0].Kind; k == unit.OutputObject || k == unit.OutputAssembly {
+		main = b.Outputs[0].Name
+	}
+	targets := outputs.Targets(b.Args, main, b.Name)
 	files := make(map[string]bool, len(b.Files))
 	for i := range b.Files {
 		files[b.Files[i].Name] = true

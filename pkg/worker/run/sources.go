@@ -73,7 +73,9 @@ func (s *sourcesInTree) run(out *capture.Capture, until time.Time) (Outcome, err
 		if err := out.Rewind(); err != nil {
 			return o, err
 		}
-		p.tree.Remove(seenFrom(b.Cwd, b.Outputs[0].Name)) // as may have made it
+		if main := s.plan.Main(); main != "" {
+			p.tree.Remove(seenFrom(b.Cwd, main)) // as may have made it
+		}
 		direct = o
 	}
 	exec := s.j.Toolchain.Exec
@@ -142,7 +144,7 @@ func (s *sourcesInTree) outputs(out *capture.Capture, res *job.Result, g *gather
 		if err != nil {
 			return err
 		}
-		if i == 0 && p.undone {
+		if i == 0 && p.undone && !s.plan.Syntax {
 			unix.Close(f.FD)
 			continue
 		}
