@@ -45,7 +45,7 @@ var edges = map[string][]string{
 	"pkg/stream/rsocket/proto": {},
 
 	// what the product is made of, from the build host to the compile host
-	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason", "internal/unit"},
+	"pkg/compile":                   {"internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
 	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
@@ -135,6 +135,7 @@ var edges = map[string][]string{
 	"internal/sandbox/sandboxtest": {},
 	"internal/secret":              {"internal/textfile"},
 	"internal/shm":                 {},
+	"internal/modules":             {},
 	"internal/sources":             {"internal/unit"},
 	"internal/spin":                {}, // what the providers of verbs share
 	"internal/stamp":               {},

@@ -42,7 +42,7 @@ func (o *rawOptions) flags(f *pflag.FlagSet) {
 
 // outputKinds lists the words that may precede a name in --output.
 var outputKinds = []string{
-	unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack-usage", unit.OutputSide: "side", unit.OutputDependency: "dependency",
+	unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack-usage", unit.OutputSide: "side", unit.OutputDependency: "dependency", unit.OutputModule: "module",
 }
 
 // fill puts what the flags say into the body, and the files after the text. source is the base name of the text.

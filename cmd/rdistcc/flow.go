@@ -102,7 +102,7 @@ func (f *flow) try() (*result, *detour) {
 	if f.slot.Known {
 		// The manager knew what the compile reads, and a host has already compiled it.
 		f.rec.form, f.outputs = "sources", f.plan.Outputs
-		f.slot.unsure = f.slot.Unsure
+		f.slot.unsure = f.slot.Unsure || f.plan.Imports
 		f.rec.inputs, f.rec.files = f.slot.Inputs, int(f.slot.Files)
 		result, here := f.answer()
 		return f.judge(result, here)
@@ -160,6 +160,9 @@ func (f *flow) makePlan() {
 	}
 	if driver, ok := compile.DriverOf(f.cc.argv[0], real); ok {
 		f.plan = compile.Parse(compile.Expand(f.cc.argv[1:]), driver, syscall.Getenv)
+		if why := f.plan.FindModules(""); why != "" {
+			f.plan.Local, f.plan.Reason, f.plan.Turn = true, why, compile.TurnLocal
+		}
 	} else {
 		f.plan = compile.Plan{Local: true, Reason: reasonCompiler, Turn: compile.TurnNone}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/sources"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -42,7 +43,7 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	default:
 		return nil, reason.NotReproducible + err.Error()
 	}
-	s.unsure = pack.Unsure || f.plan.Raw // the text names files that do not exist here
+	s.unsure = pack.Unsure || f.plan.Raw || f.plan.Imports // the text names files that do not exist here
 	body.Files, body.Dirs, body.Links = pack.Files, append(body.Dirs, pack.Dirs...), pack.Links
 	if _, what := compile.Unasked(f.plan.Driver.Family, body); what != "" {
 		return nil, reason.NotReproducible + what
@@ -198,6 +199,9 @@ func told(absent []string) []string {
 func (f *flow) outputDirs() bool {
 	last := ""
 	for i := range f.plan.Outputs {
+		if f.plan.Outputs[i].Kind == unit.OutputModule {
+			continue // the compiler makes it
+		}
 		name := f.plan.Outputs[i].Name
 		dir := name[:strings.LastIndexByte(name, '/')+1]
 		if dir == "" || dir == last {

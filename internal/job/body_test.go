@@ -81,7 +81,7 @@ func TestParseBodyRefuses(t *testing.T) {
 		t.Errorf("NUL in an argument: error is %v", err)
 	}
 	b = body
-	b.Outputs = []unit.Output{{Kind: unit.OutputDependency + 1, Name: "a.o"}}
+	b.Outputs = []unit.Output{{Kind: unit.OutputModule + 1, Name: "a.o"}}
 	if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("unknown kind of output: error is %v", err)
 	}

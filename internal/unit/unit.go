@@ -40,10 +40,11 @@ const (
 	OutputStackUsage
 	OutputSide       // any other file written beside the object
 	OutputDependency // a .d file with rules for make
+	OutputModule     // a compiled C++ module; gcc makes the directories that lead to it
 )
 
 // Known reports whether k is one of the kinds above.
-func (k OutputKind) Known() bool { return k <= OutputDependency }
+func (k OutputKind) Known() bool { return k <= OutputModule }
 
 // ContentID names a content by its SHA-256. A host recomputes it for every content that it receives.
 type ContentID = [32]byte

@@ -57,6 +57,10 @@ const (
 	diagFormat // -fdiagnostics-format=
 	sideFile   // its argument is a file that the compiler writes
 
+	// C++ modules.
+	moduleOn     // -fmodules-ts
+	moduleMapper // -fmodule-mapper=
+
 	// Further files that the compiler reads.
 	inputFile    // its argument is a file
 	inputProfile // reads profile data under a name that the compiler chooses
@@ -134,6 +138,8 @@ var textOf = [numClasses]string{
 	inputBlocks:     "input-file",
 	profileDir:      "profile",
 	emitLLVM:        "emit-llvm",
+	moduleOn:        "modules",
+	moduleMapper:    "modules",
 	textCommandLine: "command-line", // the object records its command line
 	textComments:    "comments",
 	textCoverage:    "coverage",

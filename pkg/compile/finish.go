@@ -30,12 +30,12 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.Syntax && (p.extra.made != 0 || p.usage):
 		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
 	case !p.compile && !p.assembly && !p.Syntax:
-		p.Several = true
+		p.Several = !p.modules.on // a source may import what an earlier one exports
 		local(reason.Link, TurnLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):
 		local(p.reason, TurnLocal) // one of the files may be the option's argument
 	case p.sources > 1 || p.inputs > 0:
-		p.Several = p.inputs == 0
+		p.Several = p.inputs == 0 && !p.modules.on
 		local(reason.NotReproducible+"several-sources", TurnLocal)
 	case p.Language == langAsm || p.Language == langAsmCpp:
 		local(reason.Assembler, TurnLocal)
@@ -97,6 +97,9 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	}
 	if changedByEnvironment(p.Driver.Family, getenv) {
 		return "environment"
+	}
+	if p.unfitModules(getenv) {
+		return hereOf[hereModules]
 	}
 	p.envDirs = headerDirs(getenv)
 	return ""

@@ -215,6 +215,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		case !forwarded(arg):
 			p.refuse(reason.UnknownOption + optionName(arg))
 		}
+	case moduleOn, moduleMapper:
+		p.moduleOption(c, arg)
 	case llvm:
 		if !codeOnly(arg) {
 			p.refuse(reason.UnknownOption + "-mllvm," + optionName(arg))

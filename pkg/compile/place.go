@@ -32,6 +32,9 @@ const (
 // mannerOf returns how the compiler writes an output (gcc 11 and 12, clang 13 to 19).
 func (p *Plan) mannerOf(out unit.Output) manner {
 	main := out.Kind == unit.OutputObject || out.Kind == unit.OutputAssembly
+	if out.Kind == unit.OutputModule && p.Driver.Family == GCC {
+		return replaced
+	}
 	suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
 	if p.Driver.Family == GCC {
 		if out.Kind == unit.OutputObject || suffix == "dwo" || !main && suffix == "o" {
@@ -85,6 +88,11 @@ func (p *Plan) ownAs() int {
 // New files get mode 0666 less the umask. Every error is an ErrPlace; nothing that Place made
 // is left then.
 func (p *Plan) Place(out unit.Output, fd int, off, length int64) error {
+	if out.Kind == unit.OutputModule {
+		if err := makeWay(out.Name); err != nil {
+			return placeError(out.Name, err)
+		}
+	}
 	return place(out.Name, p.mannerOf(out), fd, off, length)
 }
 
@@ -92,6 +100,11 @@ func (p *Plan) Place(out unit.Output, fd int, off, length int64) error {
 // can be foreseen without writing anything.
 func (p *Plan) CanPlace(out unit.Output, length int64) error {
 	how := p.mannerOf(out)
+	if out.Kind == unit.OutputModule {
+		if dir := wayMissing(out.Name); dir != "" {
+			return canMake(out.Name, dir)
+		}
+	}
 	there, err := look(out.Name)
 	if err != nil {
 		return err
@@ -109,6 +122,35 @@ func (p *Plan) CanPlace(out unit.Output, length int64) error {
 	}
 	if err != nil {
 		return placeError(out.Name, err)
+	}
+	return nil
+}
+
+// wayMissing returns the first directory on the way to a file that does not exist, or "".
+func wayMissing(name string) string {
+	var st syscall.Stat_t
+	for i := 1; i < len(name); i++ {
+		if name[i] == '/' && retry(func() error { return syscall.Stat(name[:i], &st) }) == syscall.ENOENT {
+			return name[:i]
+		}
+	}
+	return ""
+}
+
+// makeWay makes the directories that lead to a file, as gcc does for a compiled module.
+func makeWay(name string) error {
+	for dir := wayMissing(name); dir != ""; dir = wayMissing(name) {
+		if err := syscall.Mkdir(dir, 0o777); err != nil && err != syscall.EEXIST {
+			return err
+		}
+	}
+	return nil
+}
+
+// canMake returns an error if the directory dir on the way to the file name cannot be made.
+func canMake(name, dir string) error {
+	if err := syscall.Access(dir[:strings.LastIndexByte(dir, '/')+1]+".", wOK|xOK); err != nil {
+		return placeError(name, err)
 	}
 	return nil
 }

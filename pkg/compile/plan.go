@@ -49,6 +49,11 @@ type Plan struct {
 	// Syntax means that the compiler only checks the source: there is no main output, and perhaps no output at all.
 	Syntax bool
 
+	// Imports means that the command may read compiled modules: messages may then quote files that it does not
+	// read otherwise. FindModules sets it.
+	Imports bool
+
+	modules moduleWords
 	argv    []string // as Parse was given them
 	options []option // the same words, parsed, in order
 	envDirs []string // header directories from the environment

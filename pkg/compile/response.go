@@ -48,14 +48,17 @@ func expand(argv []string, files *int) []string {
 }
 
 // readFile reads a whole regular file.
-func readFile(name string) (string, bool) {
+func readFile(name string) (string, bool) { return readUpTo(name, maxRead) }
+
+// readUpTo reads a whole regular file of at most most bytes.
+func readUpTo(name string, most int64) (string, bool) {
 	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", false
 	}
 	defer func() { _ = syscall.Close(fd) }()
 	var st syscall.Stat_t
-	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > maxRead {
+	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > most {
 		return "", false
 	}
 	buf := make([]byte, st.Size)

@@ -73,7 +73,7 @@ func (p *Plan) SharedList(major int) (words []string, n driver.Names, ok bool) {
 // SharedWhole returns Whole with placeholders, as Shared does for Preprocess. The words come in
 // another order than typed, which a driver does not mind: it sorts them by kind.
 func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
-	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 && !p.Syntax {
+	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 && !p.Syntax || p.modules.on {
 		return nil, n, false
 	}
 	if p.Syntax && p.output == "" {

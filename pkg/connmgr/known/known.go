@@ -123,6 +123,9 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 	if plan.Local || plan.Raw || plan.Sources != "" || plan.Source != l.Source {
 		return nil, nil, unknownCommand
 	}
+	if plan.FindModules(l.Cwd) != "" {
+		return nil, nil, unknownCommand
+	}
 	front, reason := plan.Native(native.Words, native.Order, true)
 	if reason != "" || plan.Precompiled(l.Cwd) || !outputDirs(plan.Outputs, l.Cwd) {
 		return nil, nil, unknownCommand
@@ -137,7 +140,7 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		Forced: search.Forced, Words: plan.Whole(), More: plan.Inputs, GCC: driver.Family == compile.GCC,
 		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
 	}
-	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00")}, "\x01")
+	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00"), strings.Join(plan.Inputs, "\x00")}, "\x01")
 	set, why := t.resolve(c.Compiler, q, plan.Language, search.Ask)
 	switch {
 	case why == unknownCommand:
@@ -217,6 +220,9 @@ func (t *Table) Learn(asked *inputs.Query, f *ipc.Submit, body *job.Body) bool {
 func outputDirs(outputs []unit.Output, cwd string) bool {
 	last := ""
 	for i := range outputs {
+		if outputs[i].Kind == unit.OutputModule {
+			continue // the compiler makes it
+		}
 		dir := filepath.Dir(outputs[i].Name)
 		if !filepath.IsAbs(dir) {
 			dir = cwd + "/" + dir

@@ -103,7 +103,7 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Obj
 
 // kindWords are the names of output kinds in messages to the user.
 var kindWords = [...]string{unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack usage file",
-	unit.OutputSide: "side file", unit.OutputDependency: "dependency file"}
+	unit.OutputSide: "side file", unit.OutputDependency: "dependency file", unit.OutputModule: "compiled module"}
 
 // rules checks that a dependency file names only files that the job brought.
 func rules(content []byte, b *job.Body) error {

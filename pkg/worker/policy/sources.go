@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
@@ -65,7 +66,11 @@ func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 	if p.Sources != "" {
 		return nil, refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Sources)
 	}
-	if !slices.Equal(p.Outputs, b.Outputs) {
+	outputs := b.Outputs
+	if n := len(outputs) - 1; p.Modules() && n >= 0 && outputs[n].Kind == unit.OutputModule {
+		outputs = outputs[:n] // its name depends on files, and means nothing here
+	}
+	if !slices.Equal(p.Outputs, outputs) {
 		return nil, refuse(job.CausePolicy, "outputs are not those of the command")
 	}
 	if p.Raw {
@@ -102,7 +107,7 @@ func checkPrograms(args []string) error {
 // the linker are not included: none runs here.
 var programOptions = []string{
 	"-B", "--prefix", "-wrapper", "--wrapper", "-specs", "--specs", "-fplugin", "-iplugindir", "-fpass-plugin",
-	"-fmodule-mapper", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@",
+	"-fmodule-mapper=|", "-fmodule-mapper=@", "-fmodule-mapper=<", "-fmodule-mapper==", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@",
 }
 
 // loadOptions is the same for words for clang -cc1 and for LLVM, without their hyphens.

@@ -1,0 +1,126 @@
+package modules
+
+import "strings"
+
+// Mapper says, as gcc does, which files modules are compiled to.
+type Mapper struct {
+	root  string            // directory of files whose names are relative; "": the working directory
+	names map[string]string // nil: gcc's own mapping of all names
+}
+
+// Default returns gcc's mapping if there is no other.
+func Default() *Mapper { return &Mapper{root: "gcm.cache"} }
+
+// ParseMapper reads a file that maps names. prefix is what its lines begin with.
+//
+//	$root DIRECTORY
+//	NAME FILE
+func ParseMapper(text, prefix string) *Mapper {
+	m := &Mapper{names: make(map[string]string)}
+	for line := range strings.Lines(text) {
+		line, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), prefix)
+		if !ok {
+			continue
+		}
+		line = strings.TrimLeft(line, " \t")
+		name, file, _ := strings.Cut(strings.Replace(line, "\t", " ", 1), " ")
+		switch file = strings.TrimLeft(file, " \t"); {
+		case name == "":
+			continue
+		case name == "$root":
+			m.root = file
+			continue
+		case file == "":
+			file = defaultName(name)
+		}
+		if _, there := m.names[name]; !there {
+			m.names[name] = file
+		}
+	}
+	return m
+}
+
+// defaultName returns gcc's own name for the compiled form of a module or of a header.
+func defaultName(module string) string {
+	if module[0] == '/' || module[0] == '.' {
+		return headerName(module)
+	}
+	return strings.ReplaceAll(module, ":", "-") + ".gcm"
+}
+
+// headerName returns gcc's own name for the compiled form of a header: a leading "." becomes ",", and each ".." too.
+func headerName(header string) string {
+	if header[0] == '/' {
+		return "." + header + ".gcm"
+	}
+	parts := strings.Split(header, "/")
+	for i, p := range parts {
+		if p == ".." || p == "." && i == 0 {
+			parts[i] = strings.ReplaceAll(p, ".", ",")
+		}
+	}
+	return strings.Join(parts, "/") + ".gcm"
+}
+
+// File returns the file that a module, or a header as gcc has found it, is compiled to. ok is false if the
+// mapping has none.
+func (m *Mapper) File(name string) (file string, ok bool) {
+	if name == "" {
+		return "", false
+	}
+	if m.names == nil {
+		return m.in(defaultName(name)), true
+	}
+	file, ok = m.names[name]
+	return m.in(file), ok
+}
+
+// in returns a file's name as seen from the working directory.
+func (m *Mapper) in(file string) string {
+	if m.root == "" || strings.HasPrefix(file, "/") {
+		return file
+	}
+	return m.root + "/" + file
+}
+
+// Named returns the files that the mapping has for headers, without order.
+func (m *Mapper) Named() (files []string) {
+	for name, file := range m.names {
+		if name[0] == '/' || name[0] == '.' {
+			files = append(files, m.in(file))
+		}
+	}
+	return files
+}
+
+// HeaderDirs returns directories below which all compiled headers lie that gcc finds by itself. top are the names in
+// the file system's root.
+func (m *Mapper) HeaderDirs(top []string) (dirs []string) {
+	for _, name := range append([]string{",", ",,"}, top...) {
+		dirs = append(dirs, m.in(name))
+	}
+	return dirs
+}
+
+// Imports returns what a module that gcc has compiled imports: for each import its name and the file that gcc had
+// recorded. ok is false if content is no such module.
+func (m *Mapper) Imports(content string) (files []string, ok bool) {
+	i := strings.Index(content, "GNU C++ ")
+	if i < 0 || !strings.HasPrefix(content, "\x7fELF") {
+		return nil, false
+	}
+	for content = content[i:]; ; {
+		line, rest, ok := strings.Cut(content, "\x00")
+		if !ok || line == "" {
+			return files, true
+		}
+		content = rest
+		kind, line, _ := strings.Cut(line, ": ")
+		if k := strings.LastIndexByte(line, ' '); (kind == "import" || kind == "export") && k > 0 {
+			if file, ok := m.names[line[:k]]; ok {
+				files = append(files, m.in(file))
+			}
+			files = append(files, m.in(line[k+1:]))
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/internal/modules"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
+
+// moduleWords holds what a command says about modules.
+type moduleWords struct {
+	on     bool   // gcc: -fmodules-ts
+	mapper string // gcc: the file of -fmodule-mapper=, or ""
+	prefix string // gcc: what its lines begin with
+}
+
+// Modules reports whether the command may read or write compiled modules. Which ones, FindModules tells.
+func (p *Plan) Modules() bool { return p.modules.on }
+
+// moduleOption records an option about modules.
+func (p *parser) moduleOption(c class, arg string) {
+	p.modules.on = true
+	if c == moduleMapper {
+		// Programs and sockets are asked as the compile goes on.
+		name, prefix, _ := strings.Cut(arg, "?")
+		if name == "" || strings.IndexByte("<=|@", name[0]) >= 0 || strings.IndexByte(name, ':') >= 0 || strings.IndexByte(prefix, '?') >= 0 || isDevice(name) {
+			p.refuse(reason.NotReproducible + hereOf[hereModules])
+			return
+		}
+		p.modules.mapper, p.modules.prefix = name, prefix
+	}
+}
+
+// unfitModules reports whether a command with modules must run here.
+func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
+	if !p.modules.on {
+		return false
+	}
+	if getenv != nil {
+		if _, set := getenv("CXX_MODULE_MAPPER"); set {
+			return true
+		}
+	}
+	return raw(p.Language) || p.extra.wants(saveTemps)
+}
+
+// Limits of what is read to find modules.
+const (
+	maxModule  = 256 << 20 // bytes of a compiled module
+	maxModules = 1024      // compiled modules of one command
+	maxListed  = 20000     // files and directories that are looked at to find compiled headers
+)
+
+// FindModules completes the Plan of a command with modules by the compiled modules that it reads and writes. It
+// reads the source, files that map names, and compiled modules, all as seen from dir. why is the reason if the
+// command has to run here.
+//
+// It reads files, so it must be given nothing but the user's own words.
+func (p *Plan) FindModules(dir string) (why string) {
+	if p.Local || !p.modules.on {
+		return ""
+	}
+	f := moduleFinder{p: p, dir: dir, seen: make(map[string]struct{})}
+	if !f.gcc() || len(f.found) > maxModules {
+		return reason.NotReproducible + hereOf[hereModules]
+	}
+	slices.Sort(f.found)
+	p.Inputs = append(slices.Clip(p.Inputs), f.found...)
+	p.Imports = len(f.found) > 0
+	return ""
+}
+
+// moduleFinder finds the compiled modules of a command.
+type moduleFinder struct {
+	p      *Plan
+	dir    string
+	found  []string // what may be read, as the compiler spells it
+	seen   map[string]struct{}
+	listed int
+}
+
+// path returns a name as seen from the working directory.
+func (f *moduleFinder) path(name string) string {
+	if strings.HasPrefix(name, "/") || f.dir == "" {
+		return name
+	}
+	return f.dir + "/" + name
+}
+
+// add records a file that may be read, whether it exists or not. It reports whether it is a new one.
+func (f *moduleFinder) add(name string) bool {
+	if _, known := f.seen[name]; known || name == "" {
+		return false
+	}
+	f.seen[name] = struct{}{}
+	f.found = append(f.found, name)
+	return true
+}
+
+// gcc finds the compiled modules of a command of gcc's. It reports whether it has.
+func (f *moduleFinder) gcc() bool {
+	p := f.p
+	source, ok := readUpTo(f.path(p.Source), maxRead)
+	if !ok {
+		return true // the compiler has its own message for that
+	}
+	u := modules.Scan(source)
+	if u.Unsure {
+		return false
+	}
+	m := modules.Default()
+	if name := p.modules.mapper; name != "" {
+		text, ok := readUpTo(f.path(name), maxRead)
+		if !ok {
+			return false
+		}
+		m = modules.ParseMapper(text, p.modules.prefix)
+		f.add(name)
+	}
+	for _, name := range u.Imports {
+		if file, ok := m.File(name); ok {
+			f.imports(m, file)
+		}
+	}
+	// Whether a header that is included has been compiled, gcc finds out by itself.
+	for _, file := range m.Named() {
+		f.imports(m, file)
+	}
+	top, ok := listDir("/")
+	if !ok {
+		return false
+	}
+	for _, dir := range m.HeaderDirs(top) {
+		if !f.headers(m, dir) {
+			return false
+		}
+	}
+	if u.Writes {
+		file, ok := m.File(u.Module)
+		if !ok || isDevice(file) || file == p.Outputs[0].Name {
+			return false
+		}
+		p.Outputs = append(slices.Clip(p.Outputs), unit.Output{Kind: unit.OutputModule, Name: file})
+	}
+	return true
+}
+
+// imports adds a compiled module and those that it imports.
+func (f *moduleFinder) imports(m *modules.Mapper, file string) {
+	if len(f.found) > maxModules || !f.add(file) {
+		return
+	}
+	content, ok := readUpTo(f.path(file), maxModule)
+	if !ok {
+		return
+	}
+	more, _ := m.Imports(content)
+	for _, file := range more {
+		f.imports(m, file)
+	}
+}
+
+// headers adds all compiled headers below a directory, with what they import. It reports whether it has seen all.
+func (f *moduleFinder) headers(m *modules.Mapper, dir string) bool {
+	var st syscall.Stat_t
+	if syscall.Stat(f.path(dir), &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+		return true
+	}
+	names, ok := listDir(f.path(dir))
+	if f.listed += len(names); !ok || f.listed > maxListed {
+		return false
+	}
+	for _, name := range names {
+		name = dir + "/" + name
+		switch {
+		case strings.HasSuffix(name, ".gcm"):
+			f.imports(m, name)
+		case !f.headers(m, name):
+			return false
+		}
+	}
+	return true
+}
+
+// listDir returns the names in a directory. ok is false if it cannot be read.
+func listDir(dir string) (names []string, ok bool) {
+	fd, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	buf := make([]byte, 8<<10)
+	for {
+		n, err := syscall.ReadDirent(fd, buf)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return nil, false
+		case n <= 0:
+			return names, true
+		}
+		_, _, names = syscall.ParseDirent(buf[:n], -1, names)
+	}
+}
