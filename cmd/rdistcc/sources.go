@@ -25,6 +25,9 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if !f.outputDirs() {
 		return nil, reason.Diagnostics // the compiler has its own message for that
 	}
+	if len(f.plan.Headers) > 0 {
+		return nil, reason.NotReproducible + "modules" // the compiler would not list them
+	}
 	if f.plan.Precompiled(s.cwd) {
 		return nil, reason.NotReproducible + string(sources.ErrPCH)
 	}

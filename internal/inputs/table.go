@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
 // Options configures a Table. A zero field takes the default in parentheses.
@@ -97,6 +99,7 @@ type Query struct {
 	Own, Missing []string
 	Forced       []string // files of -include and -imacros
 	Words        []string // of the command: everything that may define a macro
+	Imported     []sources.Include // headers that the source imports as C++ modules
 	More         []string // further files that it reads by name, if they exist
 	GCC          bool     // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
 	Clock        [3]bool  // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value

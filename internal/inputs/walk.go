@@ -113,6 +113,11 @@ func (w *walk) roots() *Doubt {
 			return d
 		}
 	}
+	for _, i := range q.Imported {
+		if d := w.header(i.Name, i.Quoted, false, source.dir); d != nil {
+			return d
+		}
+	}
 	// gcc includes it by itself.
 	if d := w.header("stdc-predef.h", false, false); d != nil {
 		return d

@@ -108,6 +108,7 @@ func (f *moduleFinder) gcc() bool {
 		return true // the compiler has its own message for that
 	}
 	u := modules.Scan(source)
+	p.Headers = u.Headers
 	if u.Unsure {
 		return false
 	}

@@ -15,7 +15,10 @@
 // tables are laid out by the linker, and nothing is built at start.
 package compile
 
-import "github.com/rdistcc/rdistcc/internal/unit"
+import (
+	"github.com/rdistcc/rdistcc/internal/modules"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
 
 // Plan describes what a command line asks for.
 type Plan struct {
@@ -52,6 +55,10 @@ type Plan struct {
 	// Imports means that the command may read compiled modules: messages may then quote files that it does not
 	// read otherwise. FindModules sets it.
 	Imports bool
+
+	// Headers are those that the source imports as modules, which FindModules finds too. No list of the compiler's
+	// has them.
+	Headers []modules.Header
 
 	modules moduleWords
 	argv    []string // as Parse was given them

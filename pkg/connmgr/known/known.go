@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
@@ -139,6 +140,9 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		Source: plan.Source, Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
 		Forced: search.Forced, Words: plan.Whole(), More: plan.Inputs, GCC: driver.Family == compile.GCC,
 		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
+	}
+	for _, h := range plan.Headers {
+		q.Imported = append(q.Imported, sources.Include{Name: h.Name, Quoted: h.Quoted})
 	}
 	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00"), strings.Join(plan.Inputs, "\x00")}, "\x01")
 	set, why := t.resolve(c.Compiler, q, plan.Language, search.Ask)
