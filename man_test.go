@@ -48,7 +48,15 @@ func TestManualPages(t *testing.T) {
 	for _, program := range []string{"rdistccd", "rdistcc-cm"} {
 		has(program+".8", page(program+".8"), "flags", flag.FindAllStringSubmatch(help(program), -1))
 	}
-	text := page("rdistcc.1")
+	text := page("rdistcc-perf.1")
+	tests := regexp.MustCompile(`(?m)^  ([a-z_]+) +[A-Z]`).FindAllStringSubmatch(help("rdistcc-perf"), -1)
+	has("rdistcc-perf.1", text, "commands", tests)
+	for _, c := range tests {
+		if c[1] != "help" {
+			has("rdistcc-perf.1", text, "flags of "+c[1], flag.FindAllStringSubmatch(help("rdistcc-perf", c[1]), -1))
+		}
+	}
+	text = page("rdistcc.1")
 	commands := regexp.MustCompile(`(?m)^  ([a-z-]+) +[A-Z]`).FindAllStringSubmatch(help("rdistcc-cm", "ctl"), -1)
 	has("rdistcc.1", text, "commands", commands)
 	for _, c := range commands {
