@@ -138,6 +138,7 @@ func (h *Host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 		ids, _ := l.Toolchains()
 		s.Jobs, s.Tools, s.Tree, s.Demand = int(can.Jobs), len(ids), can.Tree, l.Said()
 		s.Identifying, s.Group = l.Identifying(), l.Group()
+		s.Results, s.ResultsKnown = l.Results()
 		lacks, common := h.lacksLocked()
 		s.Compilers, s.Lacks, s.Foreign, s.Refused = l.Compilers(), lacks, !common, h.refused
 	}

@@ -79,6 +79,14 @@ func (l *Link) KnowsShelf(ctx context.Context) bool {
 	return l.hasShelfLocked()
 }
 
+// Results returns how many results of the daemon are known of. known reports that its shelf, if it has one, was read
+// since the link was made.
+func (l *Link) Results() (n uint64, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shelf.index.Len(), l.shelf.known
+}
+
 // Find returns where the daemon has a result, as far as is known without asking it. If it is a while since
 // that was found out, Find has it found out again, and does not wait for that.
 func (l *Link) Find(now time.Time, key resultcache.Key) (s Shelved, ok bool) {

@@ -128,6 +128,10 @@ type HostStatus struct {
 	HeldBytes uint64 `json:"held_bytes,omitempty"`
 	// Group is the group of clients with which this one shares the results that the host keeps, or empty.
 	Group string `json:"group,omitempty"`
+	// Results is how many results of the host this manager knows of. ResultsKnown says that it has read which
+	// there are since it connected.
+	Results      uint64 `json:"results,omitempty"`
+	ResultsKnown bool   `json:"results_known,omitempty"`
 	// OnTrial says that the host gets one job at a time until one has succeeded. PauseMS is the time until it is
 	// dialled or gets jobs again. DoubtMS is the time until its quarantine ends, and Doubt the reason for that.
 	OnTrial bool   `json:"on_trial,omitempty"`

@@ -1,12 +1,15 @@
 package caches
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 // forget ends the manager and starts another one that has no results of its own, as on another machine.
@@ -19,6 +22,33 @@ func (s *site) forget() {
 		s.Fatal(err)
 	}
 	s.startManager()
+	s.wait("the results of the hosts to be known", func() bool { // a look that comes earlier may find nothing
+		cmd, _ := s.command(false, nil, s.Wrapper, "hosts", "--json")
+		out, err := cmd.Output()
+		var hosts []report.HostStatus
+		if err = errors.Join(err, json.Unmarshal(out, &hosts)); err != nil {
+			s.Fatalf("rdistcc hosts --json: %v\n%s", err, out)
+		}
+		up := 0
+		for i := range hosts {
+			if h := &hosts[i]; h.State == "up" {
+				if up++; !h.ResultsKnown {
+					return false
+				}
+			}
+		}
+		return up == s.running()
+	})
+}
+
+// running returns how many daemons run.
+func (s *site) running() (n int) {
+	for _, d := range s.Daemons {
+		if d.Running() {
+			n++
+		}
+	}
+	return n
 }
 
 // TestFarmTier: what one manager had compiled, another one reads in the memory of the host that has compiled it, and
