@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,29 +129,28 @@ func (h *Host) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
 	return nil
 }
 
-// lookPath returns the path of a program on SearchPath, below the root of a toolchain. It remembers those of the host's own
-// toolchains once found. A name that is not found is returned unchanged, and then fails to start.
-func (h *Host) lookPath(root, name string) string {
-	if path, ok := h.programs.Load(name); ok && root == "" {
+// lookPath returns the path of a program of this host's on SearchPath, and remembers it. A name that is not found is returned
+// unchanged, and then fails to start.
+func (h *Host) lookPath(name string) string {
+	if path, ok := h.programs.Load(name); ok {
 		return path.(string)
 	}
 	for _, dir := range filepath.SplitList(SearchPath) {
-		path := filepath.Join(dir, name)
-		if found(root, path) {
-			if root == "" {
-				h.programs.Store(name, path)
-			}
+		if path := filepath.Join(dir, name); unix.Access(path, unix.X_OK) == nil {
+			h.programs.Store(name, path)
 			return path
 		}
 	}
 	return name
 }
 
-// found reports whether there is a program of this name, or a link, below a root.
-func found(root, path string) bool {
-	if root == "" {
-		return unix.Access(path, unix.X_OK) == nil
+// lookAmong is like lookPath with the programs of a toolchain that a client has sent: the names that its trees show. A look at the
+// directory where it is laid out would follow its links, as seen from this host, and tell the client what is there.
+func lookAmong(files []string, name string) string {
+	for _, dir := range filepath.SplitList(SearchPath) {
+		if path := filepath.Join(dir, name); slices.Contains(files, path) {
+			return path
+		}
 	}
-	_, err := os.Lstat(root + path) // a link there leads elsewhere as seen from here
-	return err == nil
+	return name
 }

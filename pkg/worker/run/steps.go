@@ -18,8 +18,12 @@ import (
 func (p *Place) setSteps(tc *toolchain.Toolchain, c *privatetree.Command, recipe *driver.Recipe, names driver.Names) {
 	for i := range recipe.Steps() {
 		argv := recipe.Step(i, names)
-		if filepath.Base(argv[0]) == argv[0] {
-			argv[0] = p.h.lookPath(tc.Root, argv[0])
+		switch {
+		case filepath.Base(argv[0]) != argv[0]:
+		case tc.Root != "":
+			argv[0] = lookAmong(tc.Files, argv[0])
+		default:
+			argv[0] = p.h.lookPath(argv[0])
 		}
 		if i == 0 {
 			c.Argv = argv

@@ -40,3 +40,14 @@ func TestPairsGiveUp(t *testing.T) {
 		p.ended(bad, true)
 	}
 }
+
+// TestProgramsOfSentToolchains: a step's program is one that the toolchain shows, in the order of SearchPath, whatever lies in
+// this host's directories or where the toolchain's links lead.
+func TestProgramsOfSentToolchains(t *testing.T) {
+	files := []string{"/bin/as", "/opt/bin/ld", "/usr/bin/as"}
+	for name, want := range map[string]string{"as": "/usr/bin/as", "ld": "ld", "sh": "sh", "": ""} {
+		if got := lookAmong(files, name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}

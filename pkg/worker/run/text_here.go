@@ -34,7 +34,7 @@ func (x *textHere) run(out *capture.Capture, until time.Time) (Outcome, error) {
 	for i := range recipe.Steps() {
 		c.argv, c.limit = recipe.Step(i, x.names()), left(until)
 		if filepath.Base(c.argv[0]) == c.argv[0] {
-			c.argv[0] = h.lookPath("", c.argv[0])
+			c.argv[0] = h.lookPath(c.argv[0])
 		}
 		o, err := x.j.Process.runHere(c)
 		if err != nil {
