@@ -111,10 +111,10 @@ func calledAs(exec, argv0 string) string {
 }
 
 // strange reports whether an output could not be opened because its name is that of something other than a
-// file of the job: a directory, a link, a device, a file of the toolchain. The client declared that name, so
-// this host is not at fault.
+// file of the job: a directory, a link, a device, a file of the toolchain; or because the compiler, which a client may have
+// sent, has shut the file or its directory. The client declared that name, so this host is not at fault.
 func strange(err error) bool {
-	for _, e := range []error{privatetree.ErrTaken, fs.ErrInvalid, unix.ELOOP, unix.ENOTDIR, unix.ENXIO, unix.ENAMETOOLONG} {
+	for _, e := range []error{privatetree.ErrTaken, fs.ErrInvalid, unix.ELOOP, unix.ENOTDIR, unix.ENXIO, unix.ENAMETOOLONG, unix.EACCES} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -151,6 +151,9 @@ func (s *sourcesInTree) outputs(out *capture.Capture, res *job.Result, g *gather
 		g.addFile(f.FD, uint64(f.Size), b.Outputs[i].Name, job.File{Index: uint8(i), Exec: f.Exec}, res)
 	}
 	more, err := tr.Unexpected(s.j.Process.Check)
+	if strange(err) {
+		return job.Refuse(job.CauseUndeclared, "%v", err)
+	}
 	if err != nil {
 		return err
 	}

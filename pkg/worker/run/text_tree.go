@@ -53,15 +53,15 @@ func (x *textInTree) outputs(out *capture.Capture, res *job.Result, g *gathering
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if errors.Is(err, fs.ErrInvalid) {
-			return job.Refuse(job.CauseInternal, "%s is not the compiler's own regular file", name)
+		if strange(err) {
+			return job.Refuse(job.CauseUndeclared, "%s is not the compiler's own regular file", name)
 		}
 		if err != nil {
 			return err
 		}
 		if !own(f.FD) {
 			unix.Close(f.FD)
-			return job.Refuse(job.CauseInternal, "%s is not the compiler's own regular file", name)
+			return job.Refuse(job.CauseUndeclared, "%s is not the compiler's own regular file", name)
 		}
 		g.addFile(f.FD, uint64(f.Size), name, job.File{Index: uint8(i), Exec: f.Exec}, res)
 	}
