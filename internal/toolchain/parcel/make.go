@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,43 +57,27 @@ type maker struct {
 
 // file adds the file that a name leads to, and the links on the way.
 func (m *maker) file(name string) error {
-	at, todo := "/", steps(name)
-	for hops := 0; len(todo) > 0; {
-		c := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		switch c {
-		case "", ".":
-			continue
-		case "..":
-			at = path.Dir(at)
-			continue
-		}
-		next := path.Join(at, c)
-		st, err := os.Lstat(next)
-		switch {
-		case err != nil:
-			return err
-		case st.IsDir():
-			at = next
-		case st.Mode()&fs.ModeSymlink != 0:
-			if hops++; hops > maxHops {
-				return &fs.PathError{Op: "follow", Path: name, Err: syscall.ELOOP}
-			}
-			target, err := m.link(next)
-			if err != nil {
-				return err
-			}
-			if path.IsAbs(target) {
-				at = "/"
-			}
-			todo = append(todo, steps(target)...)
-		case len(todo) > 0:
-			return &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
-		default:
-			return m.content(next)
-		}
+	at, file, err := follow(name, m.look)
+	if err != nil {
+		return err
 	}
-	return &fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
+	if !file {
+		return &fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
+	}
+	return m.content(at)
+}
+
+// look returns what is at a canonical name of this machine. It adds links.
+func (m *maker) look(at string) (target string, file bool, err error) {
+	st, err := os.Lstat(at)
+	switch {
+	case err != nil:
+		return "", false, err
+	case st.Mode()&fs.ModeSymlink != 0:
+		target, err = m.link(at)
+		return target, false, err
+	}
+	return "", !st.IsDir(), nil
 }
 
 func (m *maker) link(name string) (string, error) {
@@ -189,42 +172,9 @@ func (m *maker) dir(name string) (some bool, err error) {
 		return err
 	})
 	if err == nil && some && real != name {
-		err = m.above(name)
+		_, _, err = follow(name, m.look) // adds the links that lead there
 	}
 	return some, err
-}
-
-// above adds the links that lead to a directory.
-func (m *maker) above(name string) error {
-	at, todo := "/", steps(name)
-	for hops := 0; len(todo) > 0 && hops <= maxHops; {
-		c := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		switch c {
-		case "", ".":
-			continue
-		case "..":
-			at = path.Dir(at)
-			continue
-		}
-		at = path.Join(at, c)
-		if st, err := os.Lstat(at); err != nil || st.Mode()&fs.ModeSymlink == 0 {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		hops++
-		target, err := m.link(at)
-		if err != nil {
-			return err
-		}
-		if at = path.Dir(at); path.IsAbs(target) {
-			at = "/"
-		}
-		todo = append(todo, steps(target)...)
-	}
-	return nil
 }
 
 // catalogue reports whether a file of this name has messages of a compiler, an assembler or the C library. There are

@@ -16,6 +16,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -51,6 +52,7 @@ const (
 	maxLen     = 4 << 30 // of all files, in bytes
 	maxEntries = 1 << 15
 	maxName    = 1 << 10 // bytes of a name or target
+	maxPart    = 255     // bytes of a part of a name, as file systems have it
 	maxWord    = 64      // bytes of a version or target
 )
 
@@ -136,7 +138,7 @@ func (p *Parcel) fault() string {
 	for i := range p.Entries {
 		e := &p.Entries[i]
 		switch {
-		case !Allowed(e.Name):
+		case !allowed(e.Name):
 			return fmt.Sprintf("the name %.80q", e.Name)
 		case i > 0 && e.Name <= p.Entries[i-1].Name:
 			return fmt.Sprintf("%.80q is not in order", e.Name)
@@ -150,12 +152,13 @@ func (p *Parcel) fault() string {
 	if n > maxLen {
 		return fmt.Sprintf("%d bytes", n)
 	}
-	t := p.tree()
+	t, dirs := p.tree(), map[string]bool{}
 	for i := range p.Entries {
-		for dir := path.Dir(p.Entries[i].Name); dir != "/"; dir = path.Dir(dir) {
+		for dir := path.Dir(p.Entries[i].Name); dir != "/" && !dirs[dir]; dir = path.Dir(dir) {
 			if t[dir] != nil {
 				return fmt.Sprintf("%.80q is a file or link, and a directory", dir)
 			}
+			dirs[dir] = true
 		}
 	}
 	if !slices.IsSorted(p.Files) || !slices.IsSorted(p.Dirs) {
@@ -167,7 +170,8 @@ func (p *Parcel) fault() string {
 		}
 	}
 	for _, name := range p.Dirs {
-		if !Allowed(name) || t.find(name) != nil {
+		// It is shown as it is laid out, so it must be one of those that entries are in, wherever links lead.
+		if at, _, err := t.follow(name); !allowed(name) || err != nil || !dirs[at] {
 			return fmt.Sprintf("the directory %.80q", name)
 		}
 	}
@@ -184,13 +188,13 @@ func word(s string) bool {
 // reserved lists the directories that every private tree has of its own.
 var reserved = []string{"dev", "proc", "sys", "tmp", "run", ".host"}
 
-// Allowed reports whether a parcel may have a file of this name.
-func Allowed(name string) bool {
+// allowed reports whether a parcel may have a file of this name.
+func allowed(name string) bool {
 	if len(name) > maxName || len(name) < 2 || name[0] != '/' || path.Clean(name) != name || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return false
 	}
-	first, _, _ := strings.Cut(name[1:], "/")
-	return !slices.Contains(reserved, first)
+	parts := strings.Split(name[1:], "/")
+	return !slices.Contains(reserved, parts[0]) && !slices.ContainsFunc(parts, func(c string) bool { return len(c) > maxPart })
 }
 
 // tree has the entries by name.
@@ -204,52 +208,28 @@ func (p *Parcel) tree() tree {
 	return t
 }
 
-// maxHops bounds the links on the way to a file, as the kernel does.
-const maxHops = 40
+// look returns what is at a canonical name.
+func (t tree) look(at string) (target string, file bool, err error) {
+	e := t[at]
+	if e == nil {
+		return "", false, nil // a directory, if anything
+	}
+	return e.Target, !e.Link(), nil
+}
 
 // find returns the file that a name leads to, through links of the parcel; nil: none.
 func (t tree) find(name string) *Entry {
-	if !path.IsAbs(name) || len(name) > maxName {
-		return nil
-	}
-	at, todo := "/", steps(name)
-	for hops := 0; len(todo) > 0; {
-		c := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		switch c {
-		case "", ".":
-			continue
-		case "..":
-			at = path.Dir(at)
-			continue
-		}
-		next := path.Join(at, c)
-		e := t[next]
-		switch {
-		case e == nil:
-			at = next // a directory, if anything
-		case e.Link():
-			if hops++; hops > maxHops {
-				return nil
-			}
-			if path.IsAbs(e.Target) {
-				at = "/"
-			}
-			todo = append(todo, steps(e.Target)...)
-		case len(todo) > 0:
-			return nil
-		default:
-			return e
-		}
+	if at, file, err := t.follow(name); err == nil && file {
+		return t[at]
 	}
 	return nil
 }
 
-// steps returns the parts of a name, the last one first.
-func steps(name string) []string {
-	s := strings.Split(name, "/")
-	slices.Reverse(s)
-	return s
+func (t tree) follow(name string) (at string, file bool, err error) {
+	if !path.IsAbs(name) || len(name) > maxName {
+		return "", false, syscall.EINVAL
+	}
+	return follow(name, t.look)
 }
 
 // Contents returns the files of p that differ in content: one Entry for each sum, by ascending sum. n is how many bytes
