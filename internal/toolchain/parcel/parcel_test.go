@@ -195,7 +195,7 @@ func TestCompileBelowARoot(t *testing.T) {
 
 			dir, err := filepath.EvalSymlinks(t.TempDir())
 			must(t, err)
-			must(t, q.Lay(dir+"/root", func(e *Entry) string { return fetch(t, dir, e) }))
+			must(t, q.Lay(dir+"/root", func(e *Entry) string { return fetch(t, dir, e) }, nil))
 			tr, err := privatetree.New(t.Context(), privatetree.Spec{Root: dir + "/root", Files: q.Files, Dirs: q.Dirs})
 			if errors.Is(err, privatetree.ErrNoRight) {
 				need.Skipf(t, need.Sandbox, "%v", err)

@@ -24,6 +24,14 @@ func contentName(e *parcel.Entry) string {
 	return name
 }
 
+// contentMode returns the mode of that file. No parcel can ask for another one.
+func contentMode(e *parcel.Entry) os.FileMode {
+	if e.Exec {
+		return 0o555
+	}
+	return 0o444
+}
+
 // find returns the parcel that a tenant has offered, and an entry of it with a content.
 func (s *Store) find(tenant string, id unit.ToolchainID, name string) (*held, *parcel.Entry, error) {
 	h := s.parcels[id]
@@ -59,9 +67,16 @@ func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64
 	}
 	// All that wait for it may be complete now.
 	for _, h := range s.parcels {
-		if !h.complete && len(s.missing(h.Parcel)) == 0 {
-			err = errors.Join(err, s.complete(h))
+		if h.complete || len(s.missing(h.Parcel)) > 0 {
+			continue
+		}
+		switch e := s.complete(h); {
+		case e == nil:
 			tenants = slices.AppendSeq(tenants, maps.Keys(h.tenants))
+		case h.ID == id:
+			err = e
+		default: // another client's trouble, which it learns with its next offer
+			s.o.Log.Warn("a received toolchain cannot be laid out", "toolchain", h.Name(), "err", e)
 		}
 	}
 	return tenants, err
@@ -118,11 +133,7 @@ func (s *Store) receive(e *parcel.Entry, name string, at uint64, r io.Reader) er
 	if [sha256.Size]byte(h.Sum(nil)) != e.Sum {
 		return errors.Join(fmt.Errorf("%w: its SHA-256 is another", ErrWrong), os.Remove(partial))
 	}
-	mode := os.FileMode(0o444)
-	if e.Exec {
-		mode = 0o555
-	}
-	if err := f.Chmod(mode); err != nil {
+	if err := f.Chmod(contentMode(e)); err != nil {
 		return err
 	}
 	return os.Rename(partial, s.path("contents", name))

@@ -109,5 +109,7 @@ func (s *Store) loadParcel(e fs.DirEntry) (*held, error) {
 	if _, err := os.Stat(s.root(p.ID)); err != nil {
 		return nil, err
 	}
-	return &held{Parcel: p, complete: true, tenants: map[string]bool{}, used: st.ModTime()}, nil
+	h := newHeld(p)
+	h.complete, h.used = true, st.ModTime()
+	return h, nil
 }

@@ -1,7 +1,10 @@
 package received
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -43,7 +46,8 @@ func (s *Store) Offer(tenant string, encoded []byte) (id unit.ToolchainID, missi
 	h := s.parcels[p.ID]
 	if h == nil {
 		s.forget(time.Now().Add(-pendingTime))
-		h = &held{Parcel: p, encoded: encoded, tenants: map[string]bool{}}
+		h = newHeld(p)
+		h.encoded = encoded
 		if err := s.admit(tenant, h); err != nil {
 			return id, nil, err
 		}
@@ -67,12 +71,8 @@ func (s *Store) Offer(tenant string, encoded []byte) (id unit.ToolchainID, missi
 
 // complete lays out a parcel whose contents are all there.
 func (s *Store) complete(h *held) error {
-	root := s.root(h.ID)
-	if err := os.RemoveAll(root); err != nil {
+	if err := s.lay(h); err != nil {
 		return err
-	}
-	if err := h.Lay(root, func(e *parcel.Entry) string { return s.path("contents", contentName(e)) }); err != nil {
-		return errors.Join(err, os.RemoveAll(root))
 	}
 	// The parcel's name appears last: what a crash leaves without it is removed.
 	name := s.path("parcels", idName(h.ID))
@@ -83,5 +83,46 @@ func (s *Store) complete(h *held) error {
 		return err
 	}
 	h.complete, h.encoded = true, nil
+	return nil
+}
+
+// lay lays out a parcel anew.
+func (s *Store) lay(h *held) error {
+	root := s.root(h.ID)
+	err := os.RemoveAll(root)
+	if err == nil {
+		err = h.Lay(root, func(e *parcel.Entry) string { return s.path("contents", contentName(e)) }, s.freshContent)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(root))
+	}
+	return nil
+}
+
+// freshContent replaces the file of a content, which has as many names as it can have, by a copy. Otherwise one client could
+// use up the names of what others send too.
+func (s *Store) freshContent(e *parcel.Entry) error {
+	name := s.path("contents", contentName(e))
+	from, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.CreateTemp(s.path("contents"), contentName(e)+".") // removed at the next start, if it is left there
+	if err != nil {
+		return err
+	}
+	copied, h := to.Name(), sha256.New()
+	_, err = io.Copy(io.MultiWriter(to, h), from)
+	if err == nil && [sha256.Size]byte(h.Sum(nil)) != e.Sum {
+		err = fmt.Errorf("%s is damaged", name)
+	}
+	err = errors.Join(err, to.Chmod(contentMode(e)), to.Close())
+	if err == nil {
+		err = os.Rename(copied, name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(copied))
+	}
 	return nil
 }

@@ -66,6 +66,8 @@ type Store struct {
 // held is a parcel.
 type held struct {
 	*parcel.Parcel
+	size     uint64 // bytes of its contents
+	names    uint64 // bytes that its entries cost beside them
 	encoded  []byte // until it is complete
 	complete bool
 	tenants  map[string]bool // that have offered it

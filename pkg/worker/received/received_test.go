@@ -26,7 +26,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-const quota = 1 << 20
+const quota = 1200 << 10
 
 func open(t *testing.T, dir string) *Store {
 	t.Helper()

@@ -7,16 +7,34 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
 )
+
+// Each entry of a parcel costs entryCost bytes beside the contents, for its name on the disk and in memory, and a part of its
+// content: a file has 65000 names at most on ext4, and another copy is made then (freshContent).
+const (
+	entryCost  = 4 << 10
+	shareParts = 1 << 14
+)
+
+// newHeld returns p as one that nothing has come of.
+func newHeld(p *parcel.Parcel) *held {
+	h := &held{Parcel: p, tenants: map[string]bool{}}
+	_, h.size = p.Contents()
+	for i := range p.Entries {
+		h.names += entryCost + p.Entries[i].Len/shareParts
+	}
+	return h
+}
 
 // admit makes room for a parcel.
 func (s *Store) admit(tenant string, h *held) error {
-	_, size := h.Contents()
+	size := h.size + h.names
 	var own, pending uint64
 	for _, x := range s.parcels {
 		if x.tenants[tenant] {
-			_, n := x.Contents()
-			own += n
+			own += x.size + x.names
 			if !x.complete {
 				pending++
 			}
@@ -36,12 +54,21 @@ func (s *Store) admit(tenant string, h *held) error {
 		}
 		own -= min(n, own)
 	}
-	for s.total+s.promised(h) > s.o.Quota {
+	for s.total+s.promised(h)+s.allNames(h) > s.o.Quota {
 		if _, ok := s.evict(""); !ok {
 			return fmt.Errorf("%w: %d bytes are in use, of %d (toolchains.size)", ErrQuota, s.total, s.o.Quota)
 		}
 	}
 	return nil
+}
+
+// allNames returns what the names of all parcels and of h cost.
+func (s *Store) allNames(h *held) int64 {
+	n := h.names
+	for _, x := range s.parcels {
+		n += x.names
+	}
+	return int64(n)
 }
 
 // promised returns how many bytes may still come for h and for the parcels that are not complete.
@@ -73,7 +100,7 @@ func (s *Store) evict(tenant string) (size uint64, ok bool) {
 	if oldest == nil {
 		return 0, false
 	}
-	_, size = oldest.Contents()
+	size = oldest.size + oldest.names
 	s.remove(oldest)
 	s.sweep()
 	return size, true

@@ -11,7 +11,8 @@ import (
 )
 
 // Use returns a toolchain for a tree that is going to show it. The caller calls done when the tree has ended; until then
-// the toolchain stays. The first time since the start, Use reads all contents: what a disk has damaged is dropped.
+// the toolchain stays. The first time since the start, Use reads all contents, and drops what a disk has damaged; then it lays
+// the directory out again.
 func (s *Store) Use(tenant string, id unit.ToolchainID) (tc Toolchain, done func(), err error) {
 	h := s.take(tenant, id)
 	if h == nil {
@@ -29,6 +30,11 @@ func (s *Store) Use(tenant string, id unit.ToolchainID) (tc Toolchain, done func
 			done()
 			s.drop(h, damaged)
 			return tc, nil, ErrUnknown
+		}
+		// Nothing shows it yet, and only what is laid out now is known to be what the parcel says.
+		if err := s.lay(h); err != nil {
+			done()
+			return tc, nil, err
 		}
 		h.whole = true
 	}
