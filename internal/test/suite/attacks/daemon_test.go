@@ -38,12 +38,15 @@ type mode struct {
 	bare    bool   // without the right to make user namespaces
 	tree    string // of the configuration
 	sandbox string // of the configuration
+	sent    bool   // jobs use compilers that the daemon was sent
+	memory  int64  // limits.memory of the configuration in bytes; 0: memoryLimit
 }
 
 var modes = []mode{
 	{name: "root", sandbox: "strict"},
 	{name: "user", user: true, sandbox: "strict"},
 	{name: "bare", user: true, bare: true, sandbox: "strict"},
+	{name: "sent", user: true, sandbox: "strict", sent: true},
 }
 
 // daemon is a running rdistccd.
@@ -82,8 +85,11 @@ func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	if tree == "" {
 		tree = "auto"
 	}
-	config := fmt.Sprintf("sandbox: %s\nlimits: {memory: %dB, job-memory: %dB, processes: 64, file: %dB, output: %dB}\ndaemon: {jobs: 4, job-timeout: 20s, work-dir: %s, tree: %s, nice: 5}\n",
-		m.sandbox, memoryLimit, jobMemoryLimit, fileLimit, outputLimit, c.seen+"/work", tree)
+	if m.memory == 0 {
+		m.memory = memoryLimit
+	}
+	config := fmt.Sprintf("sandbox: %s\nlimits: {memory: %dB, job-memory: %dB, processes: 64, file: %dB, output: %dB}\ndaemon: {jobs: 4, job-timeout: 20s, work-dir: %s, tree: %s, nice: 5}\ntoolchains: {dir: %s}\n",
+		m.sandbox, m.memory, jobMemoryLimit, fileLimit, outputLimit, c.seen+"/work", tree, c.seen+"/received")
 	if err := os.WriteFile(filepath.Join(c.dir, "config.yaml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,7 @@ const (
 type verdict struct {
 	what     string // refused, ran, failed, with the cause or status
 	breaches []string
+	said     []byte // by the last job, on stderr
 }
 
 // site is a daemon with its canaries and what is needed to send jobs to it.
@@ -107,6 +108,9 @@ func newSite(t *testing.T, m mode, bin string, tcs map[string]toolchain.Toolchai
 		s.endTenants()
 		s.dev.Close()
 	})
+	if m.sent {
+		s.receive(t)
+	}
 	return s
 }
 
@@ -322,7 +326,7 @@ func (s *site) tryJob(t testing.TB, tr trial, j *rawjob.Job) (v verdict) {
 	}
 	for _, r := range results {
 		what, breaches := s.judge(tr, r)
-		v.what = what
+		v.what, v.said = what, r.Segment(r.Stderr)
 		v.breaches = append(v.breaches, breaches...)
 	}
 	v.breaches = append(v.breaches, s.c.fired(s.root())...)

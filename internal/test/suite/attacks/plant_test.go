@@ -57,7 +57,7 @@ func plant(t *testing.T, dir, seen string, uid int) *canaries {
 			t.Fatal(err)
 		}
 	}
-	for _, d := range []string{"wit", "sec", "evil/bin", "evil/lib", "evil/gconv", "evil/tc/bin", "evil/tc/lib/gcc/x86_64-linux-gnu/12", "work", "log", "state", "net"} {
+	for _, d := range []string{"wit", "sec", "evil/bin", "evil/lib", "evil/gconv", "evil/tc/bin", "evil/tc/lib/gcc/x86_64-linux-gnu/12", "work", "log", "state", "net", "received"} {
 		must(os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	must(os.Chmod(filepath.Join(dir, "wit"), 0o777|os.ModeSticky))
@@ -70,7 +70,7 @@ func plant(t *testing.T, dir, seen string, uid int) *canaries {
 	must(syscall.Mkfifo(filepath.Join(dir, "sec/fifo"), 0o666))
 	must(os.Chmod(filepath.Join(dir, "sec/fifo"), 0o666))
 	if os.Geteuid() == 0 {
-		for _, d := range []string{"sec/private", "work", "log", "state"} {
+		for _, d := range []string{"sec/private", "work", "log", "state", "received"} {
 			must(os.Chown(filepath.Join(dir, d), uid, uid))
 		}
 	}
