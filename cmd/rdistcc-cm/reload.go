@@ -22,7 +22,7 @@ var taken = []string{
 
 // daemons lists rdistccd's settings and prefixes of them: the manager ignores them.
 var daemons = []string{
-	"daemon.", "store.", "toolchains.", "sandbox", "http.daemon", "http.readers", "log.audit", "discovery.mdns", "limits.clients", "limits.client-",
+	"daemon.", "store.", "toolchains.accept", "toolchains.dir", "toolchains.size", "sandbox", "http.daemon", "http.readers", "log.audit", "discovery.mdns", "limits.clients", "limits.client-",
 	"limits.memory", "limits.disk-floor", "limits.job-memory", "limits.processes", "limits.file", "limits.output",
 }
 

@@ -31,6 +31,11 @@ func TestKeysOfReload(t *testing.T) {
 			t.Errorf("%s is taken for a setting of managers", k)
 		}
 	}
+	for _, k := range []string{"toolchains.send", "cache.replicas"} {
+		if !slices.Contains(keys, k) || ofDaemons(k) || slices.Contains(taken, k) {
+			t.Errorf("a change of %s is not said to take a restart", k)
+		}
+	}
 	for _, d := range daemons {
 		if !slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, d) }) {
 			t.Errorf("no setting begins with %s", d)
