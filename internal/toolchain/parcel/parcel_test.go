@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/privatetree"
@@ -318,5 +320,43 @@ func TestChanged(t *testing.T) {
 	cancel()
 	if _, err := Make(ctx, &toolchain.Toolchain{Exec: "/bin/sh", Path: "/bin/sh", Files: []string{"/bin/sh"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestWhatIsPacked: of a directory that is shown whole, files and links within it are packed, and of a file's mode only whether it
+// may be executed. What else can be in a directory is left out, and nothing of it is opened.
+func TestWhatIsPacked(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	must(t, os.Mkdir(dir+"/sub", 0o755))
+	for name, mode := range map[string]os.FileMode{"plain": 0o644, "sub/program": 0o755, "set-id": 0o755 | os.ModeSetuid | os.ModeSetgid, "sub/sticky": 0o644 | os.ModeSticky} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+		must(t, os.Chmod(filepath.Join(dir, name), mode))
+	}
+	must(t, syscall.Mkfifo(dir+"/fifo", 0o666))
+	l, err := net.Listen("unix", dir+"/socket")
+	must(t, err)
+	defer l.Close()
+	if err := syscall.Mknod(dir+"/device", syscall.S_IFCHR|0o666, 1<<8|5); err != nil {
+		t.Logf("without a device: %v", err)
+	}
+	for name, target := range map[string]string{"inside": "sub/program", "out": "/etc/passwd", "up": "../..", "nowhere": "gone", "loop": "loop", "to-fifo": "fifo"} {
+		must(t, os.Symlink(target, filepath.Join(dir, name)))
+	}
+	m := maker{ctx: t.Context(), found: map[string]Entry{}}
+	some, err := m.dir(dir)
+	must(t, err)
+	var got []string
+	for name, e := range m.found {
+		what := e.Target
+		if !e.Link() {
+			what = fmt.Sprint(e.Exec)
+		}
+		got = append(got, strings.TrimPrefix(name, dir+"/")+" "+what)
+	}
+	slices.Sort(got)
+	want := []string{"inside sub/program", "plain false", "set-id true", "sub/program true", "sub/sticky false", "to-fifo fifo"}
+	if !some || !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
