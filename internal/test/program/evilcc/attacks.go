@@ -290,9 +290,11 @@ func leased() error {
 		if err != nil {
 			return err
 		}
-		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+			return err
+		}
 		signal.Ignore()
-		return errors.Join(err, sleep())
+		return sleep()
 	})
 }
 
