@@ -54,16 +54,21 @@ func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64
 	if e == nil {
 		return nil, err
 	}
-	err = s.receive(e, name, at, r)
+	partial := s.path("partial", partialName(tenant, name))
+	err = s.receive(e, partial, name, at, r)
 	s.mu.Lock()
 	defer s.unlock()
-	delete(s.writing, name)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := s.contents[name]; !ok {
+	_, there := s.contents[name]
+	switch {
+	case err == nil && !there:
 		s.contents[name] = int64(e.Len)
 		s.total += int64(e.Len)
+	case err != nil && there: // another tenant was faster
+		_ = os.Remove(partial) // or it is removed at the next start
+	}
+	s.end(tenant, name)
+	if err != nil {
+		return nil, err
 	}
 	// All that wait for it may be complete now.
 	for _, h := range s.parcels {
@@ -82,7 +87,27 @@ func (s *Store) Write(tenant string, id unit.ToolchainID, name string, at uint64
 	return tenants, err
 }
 
-// begin reserves a content for one writer. e is nil if there is nothing to do.
+// partialName returns the name of the file with what has come of a content from a tenant. No other one adds to it: it would not
+// learn that the beginning is wrong before it has sent the rest.
+func partialName(tenant, name string) string {
+	sum := sha256.Sum256([]byte(tenant))
+	return name + "." + hex.EncodeToString(sum[:8])
+}
+
+// writers are those of one content.
+type writers struct {
+	began   time.Time       // when the first one did, of all who have tried since the content was wanted
+	tenants map[string]bool // that are writing it
+}
+
+// waits reports whether tenants wait for another one that is sending a content of n bytes. One that is slow on purpose must not
+// keep it from them.
+func (w *writers) waits(n uint64) bool {
+	const least = 1 << 20 // bytes a second
+	return len(w.tenants) > 0 && time.Since(w.began) < 30*time.Second+time.Duration(n/least)*time.Second
+}
+
+// begin reserves a content for one writer. e is nil if there is nothing to do. If not, and without an error, end is called.
 func (s *Store) begin(tenant string, id unit.ToolchainID, name string) (e *parcel.Entry, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,17 +118,30 @@ func (s *Store) begin(tenant string, id unit.ToolchainID, name string) (e *parce
 	if _, ok := s.contents[name]; ok {
 		return nil, nil
 	}
-	if s.writing[name] {
+	w := s.writing[name]
+	if w == nil {
+		w = &writers{began: time.Now(), tenants: map[string]bool{}}
+		s.writing[name] = w
+	}
+	if w.tenants[tenant] || w.waits(e.Len) {
 		return nil, ErrBusy
 	}
-	s.writing[name] = true
+	w.tenants[tenant] = true
 	h.used = time.Now()
 	return e, nil
 }
 
+// end ends the writing of a content by a tenant.
+func (s *Store) end(tenant, name string) {
+	w := s.writing[name]
+	delete(w.tenants, tenant)
+	if _, ok := s.contents[name]; ok && len(w.tenants) == 0 {
+		delete(s.writing, name)
+	}
+}
+
 // receive appends to a partial content, and gives it its name when it is complete.
-func (s *Store) receive(e *parcel.Entry, name string, at uint64, r io.Reader) error {
-	partial := s.path("partial", name)
+func (s *Store) receive(e *parcel.Entry, partial, name string, at uint64, r io.Reader) error {
 	f, err := os.OpenFile(partial, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

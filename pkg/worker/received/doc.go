@@ -12,7 +12,7 @@
 //
 //	lock             held by the daemon that uses it
 //	contents/SUM     complete contents, read-only; SUMx if the file may be executed
-//	partial/SUM      those that are being written
+//	partial/SUM.T    those that are being written, by each tenant
 //	parcels/ID       encoded parcels that are complete; the time is that of their last use
 //	roots/ID/        the directories laid out for them
 package received

@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
@@ -103,5 +105,72 @@ func TestLaidOutAgain(t *testing.T) {
 	}
 	if _, err := os.Lstat(root + "/opt/lib/more"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a name that no parcel has: %v", err)
+	}
+}
+
+// TestPoisonedPieces: what one client has sent of a content is not a beginning for another one, whom it would fail.
+func TestPoisonedPieces(t *testing.T) {
+	s := open(t, t.TempDir())
+	evil, k := newKit("evil driver", "compiler", 1000), newKit("driver", "compiler", 1000)
+	id, missing, err := s.Offer("mallory", evil.encoded)
+	must(t, err)
+	for _, m := range missing {
+		err := only(s.Write("mallory", id, contentName(m.Entry), 0, bytes.NewReader(bytes.Repeat([]byte("x"), int(m.Entry.Len-1)))))
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatal(err)
+		}
+	}
+	_, missing, err = s.Offer("alice", k.encoded)
+	must(t, err)
+	for _, m := range missing {
+		if m.Have != 0 {
+			t.Errorf("%s: %d bytes are there", m.Entry.Name, m.Have)
+		}
+	}
+	k.send(t, s, "alice")
+	if usable(s, "alice") != 1 {
+		t.Error("not usable")
+	}
+}
+
+// TestSlowSender: a client that does not get on keeps no other one from sending the same content for long. Whoever is first is used.
+func TestSlowSender(t *testing.T) {
+	s := open(t, t.TempDir())
+	k := newKit("driver", "compiler", 100_000)
+	id, missing, err := s.Offer("mallory", k.encoded)
+	must(t, err)
+	name := contentName(missing[0].Entry)
+	began, goOn, ended := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		wait := readerFunc(func([]byte) (int, error) {
+			close(began)
+			<-goOn
+			return 0, io.EOF
+		})
+		ended <- only(s.Write("mallory", id, name, 0, io.MultiReader(wait, bytes.NewReader(k.contents[name]))))
+	}()
+	<-began
+	_, _, err = s.Offer("alice", k.encoded)
+	must(t, err)
+	write := func(tenant string) error {
+		return only(s.Write(tenant, id, name, 0, bytes.NewReader(k.contents[name])))
+	}
+	if err := write("alice"); !errors.Is(err, ErrBusy) {
+		t.Errorf("at once: %v", err)
+	}
+	s.mu.Lock()
+	s.writing[name].began = s.writing[name].began.Add(-time.Minute)
+	s.mu.Unlock()
+	if err := write("mallory"); !errors.Is(err, ErrBusy) {
+		t.Errorf("the same client: %v", err)
+	}
+	k.send(t, s, "alice")
+	if usable(s, "alice") != 1 {
+		t.Error("not usable")
+	}
+	close(goOn)
+	must(t, <-ended)
+	if usable(s, "mallory") != 1 || s.Stats().Bytes != 4+60+100_000+60 || len(s.writing) != 0 {
+		t.Errorf("%d toolchains, %+v, %d writers", usable(s, "mallory"), s.Stats(), len(s.writing))
 	}
 }

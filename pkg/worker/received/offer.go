@@ -56,7 +56,7 @@ func (s *Store) Offer(tenant string, encoded []byte) (id unit.ToolchainID, missi
 	h.tenants[tenant], h.used = true, time.Now()
 	for _, e := range s.missing(h.Parcel) {
 		m := Missing{Entry: e}
-		if st, err := os.Stat(s.path("partial", contentName(e))); err == nil {
+		if st, err := os.Stat(s.path("partial", partialName(tenant, contentName(e)))); err == nil {
 			m.Have = min(uint64(st.Size()), e.Len)
 		}
 		missing = append(missing, m)

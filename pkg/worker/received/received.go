@@ -56,9 +56,9 @@ type Store struct {
 
 	mu       sync.Mutex
 	parcels  map[unit.ToolchainID]*held
-	contents map[string]int64 // complete ones: bytes by file name
-	writing  map[string]bool  // by file name
-	total    int64            // bytes of contents
+	contents map[string]int64    // complete ones: bytes by file name
+	writing  map[string]*writers // by content; those that have ended stay while it is wanted
+	total    int64               // bytes of contents
 
 	now atomic.Pointer[snapshot]
 }
@@ -80,7 +80,7 @@ type held struct {
 
 // Open opens the directory. It fails if another daemon uses it.
 func Open(o Options) (*Store, error) {
-	s := &Store{o: o, parcels: make(map[unit.ToolchainID]*held), contents: make(map[string]int64), writing: make(map[string]bool)}
+	s := &Store{o: o, parcels: make(map[unit.ToolchainID]*held), contents: make(map[string]int64), writing: make(map[string]*writers)}
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("received toolchains: %w", err)
 	}

@@ -3,9 +3,8 @@ package received
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
@@ -54,7 +53,7 @@ func (s *Store) admit(tenant string, h *held) error {
 		}
 		own -= min(n, own)
 	}
-	for s.total+s.promised(h)+s.allNames(h) > s.o.Quota {
+	for s.total+s.promised(tenant, h)+s.allNames(h) > s.o.Quota {
 		if _, ok := s.evict(""); !ok {
 			return fmt.Errorf("%w: %d bytes are in use, of %d (toolchains.size)", ErrQuota, s.total, s.o.Quota)
 		}
@@ -71,20 +70,28 @@ func (s *Store) allNames(h *held) int64 {
 	return int64(n)
 }
 
-// promised returns how many bytes may still come for h and for the parcels that are not complete.
-func (s *Store) promised(h *held) (n int64) {
-	seen := map[string]bool{}
-	for _, x := range append(slices.Collect(maps.Values(s.parcels)), h) {
-		if x.complete {
-			continue
-		}
-		for _, e := range s.missing(x.Parcel) {
-			if name := contentName(e); !seen[name] {
-				seen[name] = true
+// promised returns how many bytes may still come for h from a tenant and for the parcels that are not complete, from each that
+// has offered them.
+func (s *Store) promised(tenant string, h *held) (n int64) {
+	seen := map[[2]string]bool{}
+	count := func(tenant string, missing []*parcel.Entry) {
+		for _, e := range missing {
+			if k := [2]string{tenant, contentName(e)}; !seen[k] {
+				seen[k] = true
 				n += int64(e.Len)
 			}
 		}
 	}
+	for _, x := range s.parcels {
+		if x.complete {
+			continue
+		}
+		missing := s.missing(x.Parcel)
+		for tenant := range x.tenants {
+			count(tenant, missing)
+		}
+	}
+	count(tenant, s.missing(h.Parcel))
 	return n
 }
 
@@ -138,8 +145,15 @@ func (s *Store) sweep() {
 	}
 	list, _ := os.ReadDir(s.path("partial"))
 	for _, e := range list {
-		if !wanted[e.Name()] && !s.writing[e.Name()] {
+		name, _, _ := strings.Cut(e.Name(), ".")
+		_, complete := s.contents[name]
+		if w := s.writing[name]; (!wanted[name] || complete) && (w == nil || len(w.tenants) == 0) {
 			_ = os.Remove(s.path("partial", e.Name())) // tried again
+		}
+	}
+	for name, w := range s.writing {
+		if !wanted[name] && len(w.tenants) == 0 {
+			delete(s.writing, name)
 		}
 	}
 }
