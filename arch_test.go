@@ -97,7 +97,7 @@ var edges = map[string][]string{
 	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
-	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
@@ -145,7 +145,7 @@ var edges = map[string][]string{
 	"internal/textfile":            {},
 	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":           {"internal/unit"},
-	"internal/toolchain/parcel":    {"internal/toolchain", "internal/unit", "internal/wire"},
+	"internal/toolchain/parcel":    {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
 	"internal/unit":                {},
 	"internal/wire":                {},
 

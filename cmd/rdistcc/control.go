@@ -18,6 +18,8 @@ commands:
   doctor [HOST] check this machine and the hosts, and tell what to fix
   logs HOST     the log of a host's daemon; with -f it is followed
   cache         the cache of results: cache stats, clear, prune, verify
+  toolchain     which hosts have the compilers used here: toolchain list; what
+                hosts are sent: toolchain pack; send one now: toolchain send
   config        the effective settings; config --origins: where each comes from
   reload        make the connection manager read its settings again
   stop          stop the connection manager
@@ -39,7 +41,7 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
 
 // subcommands lists the first words that are not taken for a compiler's name. A compiler
 // with such a name can still be run by its path.
-var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "cache", "config", "reload", "stop",
+var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "cache", "toolchain", "config", "reload", "stop",
 	"install-links", "certs", "completion", "help", "--show-hosts", "-j"}
 
 func isControl(word string) bool {

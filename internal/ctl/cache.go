@@ -23,7 +23,8 @@ func (c *ctl) cacheCommand() *cobra.Command {
 		Short: "Show and maintain the cache of results",
 		Long: "Shows what the cache of results has done (stats), and maintains the directory in which the managers of this user\n" +
 			"keep results (clear, prune, verify). Builds may go on meanwhile.",
-		Example: "  rdistcc cache stats\n  rdistcc cache prune --older 720h",
+		Example:   "  rdistcc cache stats\n  rdistcc cache prune --older 720h",
+		ValidArgs: []string{"stats", "clear", "prune", "verify"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return failf(reason.ExitArguments, "cache needs one of stats, clear, prune and verify, as in: rdistcc cache stats")

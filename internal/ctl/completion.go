@@ -82,7 +82,7 @@ _rdistcc() {
       return ;;
   esac
   case ${COMP_WORDS[1]} in
-    drain|undrain|doctor|logs) opts="$opts $(${COMP_WORDS[0]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')" ;;
+    drain|undrain|doctor|logs|toolchain) opts="$opts $(${COMP_WORDS[0]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')" ;;
   esac
   COMPREPLY=($(compgen -W "$opts" -- "$cur"))
   case ${COMP_WORDS[1]} in
@@ -105,7 +105,7 @@ case ${words[2]} in
     *) shift words; (( CURRENT-- )); _normal; return ;;
 esac
 case ${words[2]} in
-    drain|undrain|doctor|logs) opts="$opts ${(f)"$(${words[1]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')"}" ;;
+    drain|undrain|doctor|logs|toolchain) opts="$opts ${(f)"$(${words[1]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')"}" ;;
     install-links|certs) _files -/ ;;
     why) _files ;;
 esac
@@ -115,5 +115,5 @@ compadd -- ${=opts}
 const fishHead = `# fish completion of rdistcc
 complete -c rdistcc -n __fish_use_subcommand -a '(__fish_complete_command)'
 complete -c rdistcc -n __fish_use_subcommand -l help -l version -l show-hosts
-complete -c rdistcc -n '__fish_seen_subcommand_from drain undrain doctor logs' -f -a "(rdistcc --show-hosts 2>/dev/null | string replace -r '[/,].*' '')"
+complete -c rdistcc -n '__fish_seen_subcommand_from drain undrain doctor logs toolchain' -f -a "(rdistcc --show-hosts 2>/dev/null | string replace -r '[/,].*' '')"
 `

@@ -19,6 +19,8 @@ import (
 //	stats             Stats
 //	why NAME...       Why of a file, by its absolute name and as it was typed
 //	drain HOST        Drained; undrain HOST too
+//	toolchains [ADDR] []Toolchain, with what is known of them at the hosts of that list, or at the one with an address
+//	send HOST [PATH]  the same of one host, which is sent the compiler, or all that jobs have used, from now on
 //	stop              ends the manager once what runs is finished
 //
 // If the manager serves the whole machine, every user that may use it may ask, but only its own user and root
@@ -29,7 +31,7 @@ func (c *client) onControl(f *ipc.Control) error {
 		verb, words = f.Args[0], len(f.Args)-1
 	}
 	switch verb {
-	case "drain", "undrain", "stop", "replace", "reload":
+	case "drain", "undrain", "send", "stop", "replace", "reload":
 		if c.uid != 0 && c.uid != c.m.uid {
 			return c.refuse(reason.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may %s", c.m.uid, verb))
 		}
@@ -55,6 +57,10 @@ func (c *client) onControl(f *ipc.Control) error {
 		return c.reply(c.m.Why(f.Args[1:]))
 	case "drain", "undrain":
 		return c.onDrain(f, verb == "drain")
+	case "toolchains":
+		return c.onToolchains(f)
+	case "send":
+		return c.onSend(f)
 	case "stop":
 		c.m.o.Log.Info("asked to stop")
 		c.m.Stop()

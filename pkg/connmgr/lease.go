@@ -119,13 +119,14 @@ func (c *client) prepare() *ipc.GoLocal {
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
-	found, err := c.m.o.Identify(c.Context(), c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries})
+	name, env := c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries}
+	found, err := c.m.o.Identify(c.Context(), name, env)
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
 	c.compiler = c.m.compilers.Of(found, c.lease.Compiler)
 	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
-	c.m.outfit.Use(&c.compiler.Toolchain)
+	c.m.outfit.Use(&c.compiler.Toolchain, c.m.identifies(name, env))
 	return nil
 }
 

@@ -37,15 +37,6 @@ func (m *Manager) Status() report.Status {
 	return s
 }
 
-// outfits adds to the states of hosts what is known of compilers that they are sent.
-func (m *Manager) outfits(hosts []report.HostStatus) {
-	for i := range hosts {
-		for _, x := range m.outfit.States(hosts[i].Addr) {
-			hosts[i].Outfit = append(hosts[i].Outfit, x.String())
-		}
-	}
-}
-
 // Stats returns the totals of all commands so far.
 func (m *Manager) Stats() report.Stats {
 	s := m.account.stats()

@@ -16,12 +16,15 @@ import (
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
+// ErrCannotTravel is wrapped by the error about a toolchain that no host can be given.
+var ErrCannotTravel = errors.New("cannot travel")
+
 // ErrChanged is wrapped by errors about a file of the toolchain that is no longer what it was.
 var ErrChanged = errors.New("the toolchain has changed")
 
 // Make describes a toolchain of this machine. It reads all files of it, a few hundred megabytes.
 func Make(ctx context.Context, tc *toolchain.Toolchain) (*Parcel, error) {
-	m := maker{ctx: ctx, found: make(map[string]Entry)}
+	m := maker{ctx: ctx, found: make(map[string]Entry), machine: make(map[string]string)}
 	for _, name := range tc.Files {
 		if err := m.file(name); err != nil {
 			return nil, fmt.Errorf("pack %s: %w", tc.Exec, err)
@@ -43,16 +46,22 @@ func Make(ctx context.Context, tc *toolchain.Toolchain) (*Parcel, error) {
 	}
 	slices.SortFunc(p.Entries, func(x, y Entry) int { return strings.Compare(x.Name, y.Name) })
 	if what := p.fault(); what != "" {
-		return nil, fmt.Errorf("pack %s: %s cannot travel", tc.Exec, what)
+		return nil, fmt.Errorf("%s %w: %s", tc.Exec, ErrCannotTravel, what)
 	}
 	p.identify(p.Append(nil))
+	p.Needs.Kernel = m.kernel
+	if e := p.tree().find(p.Path); e != nil {
+		p.Needs.Machine = m.machine[e.Name]
+	}
 	return p, nil
 }
 
 // maker collects entries.
 type maker struct {
-	ctx   context.Context
-	found map[string]Entry
+	ctx     context.Context
+	found   map[string]Entry
+	machine map[string]string // of programs and libraries
+	kernel  Version           // the newest that one of them needs
 }
 
 // file adds the file that a name leads to, and the links on the way.
@@ -106,6 +115,12 @@ func (m *maker) content(name string) error {
 	}
 	h.Sum(e.Sum[:0])
 	m.found[name] = e
+	if n, ok := needsOf(f); ok {
+		m.machine[name] = n.Machine
+		if m.kernel.Less(n.Kernel) {
+			m.kernel = n.Kernel
+		}
+	}
 	return nil
 }
 

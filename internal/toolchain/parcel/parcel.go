@@ -29,6 +29,8 @@ type Parcel struct {
 	// toolchain installed compare it: that says nothing of files that are never looked at on them.
 	toolchain.Toolchain
 	Entries []Entry // by ascending name; each name once
+
+	Needs Needs // known of what Make has described; not part of the encoding
 }
 
 // Entry is one file, or a symbolic link. Directories are those that lead to an entry.

@@ -1,5 +1,13 @@
 package parcel
 
+// About is what a host says of itself to a client that may send toolchains.
+type About struct {
+	Machine string `json:"machine"` // as uname -m says
+	Kernel  string `json:"kernel"`  // as uname -r says
+	// Room is how many bytes the largest toolchain may have that this client could send now.
+	Room uint64 `json:"room"`
+}
+
 // Offered is the answer to an offer.
 type Offered struct {
 	ID      string   `json:"id"`

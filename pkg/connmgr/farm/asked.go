@@ -178,7 +178,7 @@ func (h *Host) lacksLocked() (lacks []string, common bool) {
 	ids, _ := h.link.Toolchains()
 	for id, name := range h.f.used {
 		switch {
-		case slices.Contains(ids, id), h.f.aliased(ids, id):
+		case slices.Contains(ids, id), h.f.aliases.sent(id, h.link.Has):
 			common = true
 		case !slices.Contains(lacks, name):
 			lacks = append(lacks, name)

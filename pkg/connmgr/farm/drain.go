@@ -14,7 +14,7 @@ import (
 // Drain keeps new jobs away from a host (on), or allows them again. name is the name of a host on one of the
 // lists, or of one that jobs have asked for. The error is a line for the user.
 func (f *Farm) Drain(name string, on bool, lists ...[]scheduler.Host) (report.Drained, error) {
-	addr, err := f.known(name, lists)
+	addr, err := f.Named(name, lists...)
 	if err != nil {
 		return report.Drained{}, err
 	}
@@ -73,9 +73,9 @@ func (h *Host) spareLocked() {
 	}
 }
 
-// known returns the address of a host that is on some list. name is its address, without the port if that is
-// unambiguous.
-func (f *Farm) known(name string, lists [][]scheduler.Host) (string, error) {
+// Named returns the address of a host that is on one of the lists, or that jobs have asked for. name is its address, without
+// the port if that is unambiguous. The error is a line for the user.
+func (f *Farm) Named(name string, lists ...[]scheduler.Host) (string, error) {
 	addrs := make(map[string]bool)
 	for _, l := range lists {
 		for i := range l {

@@ -55,12 +55,12 @@ func (h *Host) toolchainsLocked() {
 	ids, _ := h.link.Toolchains()
 	for _, id := range ids {
 		h.f.sched.Toolchains(h.Addr, id)
-		if own, ok := h.f.aliases.own[id]; ok {
+		if own, ok := h.f.aliases[id]; ok {
 			h.f.sched.Toolchains(h.Addr, own)
 		}
 	}
-	for parcel, own := range h.f.aliases.own { // what a host was sent, it may drop
-		if !slices.Contains(ids, parcel) && !slices.Contains(ids, own) {
+	for _, own := range h.f.aliases { // what a host was sent, it may drop
+		if !slices.Contains(ids, own) && !h.f.aliases.sent(own, h.link.Has) {
 			h.f.sched.Lacks(h.Addr, own)
 		}
 	}

@@ -1,17 +1,16 @@
 package farm
 
 import (
-	"slices"
+	"cmp"
 
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// aliases are the names by which hosts have toolchains of this machine that they were sent.
-type aliases struct {
-	own    map[unit.ToolchainID]unit.ToolchainID // by parcel
-	parcel map[unit.ToolchainID]unit.ToolchainID // by toolchain of this machine
-}
+// aliases are the names by which hosts have toolchains of this machine that they were sent: own by parcel. There can be several of
+// one toolchain, as a parcel has files that decide no object.
+type aliases map[unit.ToolchainID]unit.ToolchainID
 
 // maxAliases bounds the parcels that are remembered.
 const maxAliases = 64
@@ -20,10 +19,10 @@ const maxAliases = 64
 func (f *Farm) Alias(parcel, own unit.ToolchainID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.aliases.own == nil || len(f.aliases.own) >= maxAliases {
-		f.aliases = aliases{own: make(map[unit.ToolchainID]unit.ToolchainID), parcel: make(map[unit.ToolchainID]unit.ToolchainID)}
+	if f.aliases == nil || len(f.aliases) >= maxAliases {
+		f.aliases = make(aliases)
 	}
-	f.aliases.own[parcel], f.aliases.parcel[own] = own, parcel
+	f.aliases[parcel] = own
 	for _, h := range f.hosts {
 		h.toolchainsLocked()
 	}
@@ -37,27 +36,65 @@ func (f *Farm) Called(l *link.Link, own unit.ToolchainID) unit.ToolchainID {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p, ok := f.aliases.parcel[own]; ok && l.Has(p) {
-		return p
+	for parcel, of := range f.aliases {
+		if of == own && l.Has(parcel) {
+			return parcel
+		}
 	}
 	return own
 }
 
-// aliased reports whether a host with these toolchains has one of this machine as a parcel.
-func (f *Farm) aliased(ids []unit.ToolchainID, own unit.ToolchainID) bool {
-	p, ok := f.aliases.parcel[own]
-	return ok && slices.Contains(ids, p)
+// sent reports whether one with these toolchains has one of this machine as a parcel.
+func (a aliases) sent(own unit.ToolchainID, has func(unit.ToolchainID) bool) bool {
+	for parcel, of := range a {
+		if of == own && has(parcel) {
+			return true
+		}
+	}
+	return false
 }
 
 // Lacking returns the addresses of the hosts that are up and have said that they do not have a toolchain.
 func (f *Farm) Lacking(own unit.ToolchainID) (addrs []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p, ok := f.aliases.parcel[own]
 	for addr, h := range f.hosts {
-		if h.state == Up && h.link != nil && h.link.Welcome().Tree && !h.link.Identifying() && !h.link.Has(own) && !(ok && h.link.Has(p)) {
+		if h.state == Up && h.link != nil && h.link.Welcome().Tree && !h.link.Identifying() && !h.link.Has(own) && !f.aliases.sent(own, h.link.Has) {
 			addrs = append(addrs, addr)
 		}
 	}
 	return addrs
+}
+
+// Equipment is what is known of a toolchain of this machine at a host.
+type Equipment struct {
+	Addr      string
+	Up        bool   // it is connected, and has said which compilers it has; otherwise nothing is known
+	Note      string // if it is not
+	Down      bool   // it could not be reached
+	Installed bool
+	Sent      bool // it has it because it was sent there
+	Tree      bool // it shows private trees
+}
+
+// Equipped returns what is known of a toolchain at the hosts of a list, in its order.
+func (f *Farm) Equipped(list []scheduler.Host, own unit.ToolchainID) (all []Equipment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.knownLocked()
+	for i := range list {
+		e := Equipment{Addr: list[i].Addr}
+		switch h := f.hosts[e.Addr]; {
+		case h == nil:
+			e.Note = "no job has asked for it yet"
+		case h.link == nil || h.state != Up || h.link.Identifying():
+			s := h.statusLocked(known)
+			e.Note, e.Down = cmp.Or(s.Note(), s.State), h.state == Down
+		default:
+			e.Up, e.Tree = true, h.link.Welcome().Tree
+			e.Installed, e.Sent = h.link.Has(own), f.aliases.sent(own, h.link.Has)
+		}
+		all = append(all, e)
+	}
+	return all
 }

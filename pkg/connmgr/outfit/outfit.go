@@ -45,6 +45,9 @@ type Options struct {
 	Pause time.Duration
 }
 
+// Identify identifies a compiler again, as it was for the job that uses it.
+type Identify func(context.Context) (toolchain.Toolchain, error)
+
 // Outfitter sends toolchains. Its methods may be called concurrently.
 type Outfitter struct {
 	o   Options
@@ -65,21 +68,27 @@ type pair struct {
 
 // kit is a compiler of this machine.
 type kit struct {
-	tc   toolchain.Toolchain
-	last time.Time // when a job used it
+	tc    toolchain.Toolchain
+	again Identify
+	last  time.Time // when a job used it; guarded by Outfitter.mu
+	bytes uint64    // of its contents, once it is described; guarded by Outfitter.mu
+	err   error     // it can be sent nowhere; guarded by Outfitter.mu
 
-	once    sync.Once
+	packing sync.Mutex // guards the rest; locked before Outfitter.mu
+	packed  *packed    // nil: it has to be described
+}
+
+// packed is the description of a compiler.
+type packed struct {
 	parcel  *parcel.Parcel
 	encoded []byte
-	err     error // it cannot be sent
 }
 
 // delivery is how far a toolchain is on its way to a host.
 type delivery struct {
 	State
-	running bool
-	rest    time.Time     // not before then
-	pause   time.Duration // the last one
+	rest  time.Time     // not before then
+	pause time.Duration // the last one
 }
 
 // State says how far a toolchain is on its way to a host.
@@ -88,7 +97,8 @@ type State struct {
 	Compiler  string // its usual name
 	Done, All uint64 // bytes of contents
 	Err       string // why it is not there; empty: it is on its way, or there
-	Refused   bool   // the host does not want it
+	Refused   bool   // the host does not want it, or none can have it
+	Running   bool   // it is being sent
 	Began     time.Time
 }
 
@@ -133,25 +143,70 @@ func (x *Outfitter) Close() {
 }
 
 // Use says that a job uses a compiler. x may be nil.
-func (x *Outfitter) Use(tc *toolchain.Toolchain) {
+func (x *Outfitter) Use(tc *toolchain.Toolchain, again Identify) {
 	if x == nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.useLocked(tc, again)
+}
+
+func (x *Outfitter) useLocked(tc *toolchain.Toolchain, again Identify) {
 	k := x.used[tc.ID]
 	if k == nil {
 		if len(x.used) >= mostUsed {
 			x.forget()
 		}
-		k = &kit{tc: *tc}
+		k = &kit{tc: *tc, again: again}
 		x.used[tc.ID] = k
-		select {
-		case x.new <- struct{}{}:
-		default:
-		}
+		x.kick()
 	}
 	k.last = time.Now()
+}
+
+// kick makes run look at the hosts now.
+func (x *Outfitter) kick() {
+	select {
+	case x.new <- struct{}{}:
+	default:
+	}
+}
+
+// Send sends a compiler to a host that lacks it as soon as possible, whatever came of earlier attempts.
+func (x *Outfitter) Send(addr string, tc *toolchain.Toolchain, again Identify) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.useLocked(tc, again)
+	if d := x.hosts[pair{addr, tc.ID}]; d != nil && !d.Running {
+		delete(x.hosts, pair{addr, tc.ID})
+	}
+	x.kick()
+}
+
+// Compiler is a compiler of this machine that jobs have used.
+type Compiler struct {
+	toolchain.Toolchain
+	Identify Identify
+	Last     time.Time // when a job used it
+	Bytes    uint64    // of its contents; 0: they were not needed yet
+	Err      error     // why it can be sent nowhere
+}
+
+// Compilers returns those that jobs have used, by name and path. x may be nil.
+func (x *Outfitter) Compilers() (list []Compiler) {
+	if x == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, k := range x.used {
+		list = append(list, Compiler{k.tc, k.again, k.last, k.bytes, k.err})
+	}
+	slices.SortFunc(list, func(a, b Compiler) int {
+		return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.Exec, b.Exec), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return list
 }
 
 // forget forgets the compiler that was used least recently.
@@ -197,7 +252,7 @@ func (x *Outfitter) look(now time.Time) {
 		}
 		x.mu.Lock()
 		for p, d := range x.hosts { // those that have it now, or are gone
-			if p.id == k.tc.ID && !d.running && !slices.Contains(lacking, p.addr) {
+			if p.id == k.tc.ID && !d.Running && !slices.Contains(lacking, p.addr) {
 				delete(x.hosts, p)
 			}
 		}
@@ -211,7 +266,7 @@ func (x *Outfitter) start(addr string, k *kit, now time.Time) {
 	defer x.mu.Unlock()
 	running := 0
 	for _, d := range x.hosts {
-		if d.running {
+		if d.Running {
 			running++
 		}
 	}
@@ -220,10 +275,10 @@ func (x *Outfitter) start(addr string, k *kit, now time.Time) {
 	if d == nil {
 		d = &delivery{State: State{ID: k.tc.ID, Compiler: k.tc.Name()}}
 	}
-	if d.running || now.Before(d.rest) || running >= atATime {
+	if d.Running || now.Before(d.rest) || running >= atATime {
 		return
 	}
-	d.running, d.Done, d.All, d.Began = true, 0, 0, now
+	d.Running, d.Done, d.All, d.Began = true, 0, 0, now
 	x.hosts[p] = d
 	x.wg.Go(func() { x.deliver(p, d, k) })
 }
@@ -231,9 +286,14 @@ func (x *Outfitter) start(addr string, k *kit, now time.Time) {
 // deliver sends k to a host, and decides when that is tried again if it fails.
 func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 	bytes, err := x.send(p.addr, d, k)
+	if errors.Is(err, parcel.ErrChanged) { // if it is still the same compiler, other files of it have changed
+		k.packing.Lock()
+		k.packed = nil
+		k.packing.Unlock()
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	d.running = false
+	d.Running = false
 	if x.ctx.Err() != nil {
 		return
 	}
@@ -248,7 +308,7 @@ func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 			x.count(true, bytes)
 		}
 		return
-	case errors.As(err, &no), errors.Is(err, ErrQuota), k.err != nil:
+	case errors.As(err, &no), errors.Is(err, ErrQuota), errors.Is(err, parcel.ErrCannotTravel):
 		d.Refused, d.pause = true, refusedTime
 	default:
 		d.Refused, d.pause = false, min(max(2*d.pause, x.o.Pause), mostPause)
@@ -266,16 +326,41 @@ func (x *Outfitter) count(ok bool, bytes uint64) {
 	}
 }
 
-// pack describes a compiler, once.
-func (x *Outfitter) pack(k *kit) error {
-	k.once.Do(func() {
-		k.parcel, k.err = parcel.Make(x.ctx, &k.tc)
-		if k.err == nil {
-			k.encoded = k.parcel.Append(nil)
-			x.o.Farm.Alias(k.parcel.ID, k.tc.ID)
-		}
-	})
-	return k.err
+// pack describes a compiler, unless that was done. If its files are being replaced, that is tried again later.
+func (x *Outfitter) pack(k *kit) (*packed, error) {
+	k.packing.Lock()
+	defer k.packing.Unlock()
+	if k.packed != nil {
+		return k.packed, nil
+	}
+	p, err := parcel.Make(x.ctx, &k.tc)
+	if err == nil {
+		err = k.same(x.ctx)
+	}
+	x.mu.Lock()
+	if k.err = nil; errors.Is(err, parcel.ErrCannotTravel) {
+		k.err = err
+	}
+	if err == nil {
+		_, k.bytes = p.Contents()
+	}
+	x.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	k.packed = &packed{p, p.Append(nil)}
+	x.o.Farm.Alias(p.ID, k.tc.ID)
+	return k.packed, nil
+}
+
+// same returns an error unless the compiler is still the one that the job meant. What was read may be another one's files
+// otherwise, which no host may take for it.
+func (k *kit) same(ctx context.Context) error {
+	tc, err := k.again(ctx)
+	if err != nil || tc.ID != k.tc.ID {
+		return errors.Join(fmt.Errorf("%w: %s", parcel.ErrChanged, k.tc.Exec), err)
+	}
+	return nil
 }
 
 // progress returns a function that counts bytes of contents that have arrived.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,11 @@ func program(t *testing.T, name string) *toolchain.Toolchain {
 	path, err := filepath.EvalSymlinks(name)
 	must(t, err)
 	return &toolchain.Toolchain{ID: unit.ToolchainID{1, byte(len(name))}, Exec: path, Path: path, Family: "gcc", Version: "12.2.0", Target: "x86_64-linux-gnu", Major: 12, Files: []string{path}}
+}
+
+// same identifies a compiler that has not changed.
+func same(tc *toolchain.Toolchain) Identify {
+	return func(context.Context) (toolchain.Toolchain, error) { return *tc, nil }
 }
 
 // site is a farm of which an Outfitter knows, with a host.
@@ -147,7 +153,7 @@ func TestSend(t *testing.T) {
 	for _, name := range []string{"/bin/true", "/bin/cat"} {
 		tc := program(t, name)
 		for range 3 {
-			x.Use(tc)
+			x.Use(tc, same(tc))
 		}
 		s.wait(name, func() bool { return s.has(tc.ID) })
 		list := s.store.List("alice")
@@ -192,7 +198,7 @@ func TestBrokenConnections(t *testing.T) {
 		t.Skipf("needs a larger program than bash here: %v, %v", st, err)
 	}
 	x := s.outfitter()
-	x.Use(tc)
+	x.Use(tc, same(tc))
 	s.wait("all of it", func() bool { return s.has(tc.ID) })
 	if _, no := s.counts(); no < 2 {
 		t.Errorf("%d failures: the test cut nothing off", no)
@@ -208,7 +214,7 @@ func TestRefused(t *testing.T) {
 	}
 	x := s.outfitter()
 	tc := program(t, "/bin/true")
-	x.Use(tc)
+	x.Use(tc, same(tc))
 	s.wait("the reason", func() bool {
 		st := x.States(host)
 		return len(st) == 1 && st[0].Refused && strings.Contains(st[0].String(), "gcc 12.2.0 cannot be sent there: ") && strings.Contains(st[0].Err, "none are accepted")
@@ -225,7 +231,8 @@ func TestRefused(t *testing.T) {
 func TestQuota(t *testing.T) {
 	s := newSite(t, 1000)
 	x := s.outfitter()
-	x.Use(program(t, "/bin/true"))
+	tc := program(t, "/bin/true")
+	x.Use(tc, same(tc))
 	s.wait("the reason", func() bool {
 		st := x.States(host)
 		return len(st) == 1 && st[0].Refused && strings.Contains(st[0].Err, "no room")
@@ -238,7 +245,7 @@ func TestCannotTravel(t *testing.T) {
 	x := s.outfitter()
 	tc := program(t, "/bin/true")
 	tc.Exec, tc.Path, tc.Files = "/proc/self/exe", "/proc/self/exe", []string{"/proc/self/exe"}
-	x.Use(tc)
+	x.Use(tc, same(tc))
 	s.wait("the reason", func() bool {
 		st := x.States(host)
 		return len(st) == 1 && st[0].Refused && st[0].Err != ""
@@ -248,14 +255,95 @@ func TestCannotTravel(t *testing.T) {
 	}
 }
 
+// TestReplacedCompiler: a compiler that has been replaced since the job which meant it is not described under its name, as a host
+// would take the new one for it. When it is back, it is sent.
+func TestReplacedCompiler(t *testing.T) {
+	s := newSite(t, 1<<30)
+	x := s.outfitter()
+	tc := program(t, "/bin/true")
+	var back atomic.Bool
+	x.Use(tc, func(context.Context) (toolchain.Toolchain, error) {
+		now := *tc
+		if !back.Load() {
+			now.ID[0]++
+		}
+		return now, nil
+	})
+	s.wait("the reason", func() bool {
+		st := x.States(host)
+		return len(st) == 1 && !st[0].Refused && strings.Contains(st[0].Err, "has changed")
+	})
+	if len(s.parcels) != 0 || s.dials != 0 {
+		t.Error("the new one was sent under the old name")
+	}
+	back.Store(true)
+	s.wait("all of it", func() bool { return s.has(tc.ID) })
+}
+
+// TestChangesWhileSent: a file that is no longer the one that was described does not get to the host in its place. If the compiler
+// is still the same, it is described anew.
+func TestChangesWhileSent(t *testing.T) {
+	s := newSite(t, 1<<30)
+	x := s.outfitter()
+	tc := program(t, "/bin/true")
+	k := &kit{tc: *tc, again: same(tc)}
+	pack, err := x.pack(k)
+	must(t, err)
+	for i := range pack.parcel.Entries { // as if it had been read before a change
+		if e := &pack.parcel.Entries[i]; !e.Link() {
+			e.Sum[0] ^= 1
+		}
+	}
+	pack.encoded = pack.parcel.Append(nil)
+	if _, err := x.send(host, &delivery{}, k); !errors.Is(err, parcel.ErrChanged) || !strings.Contains(err.Error(), tc.Exec) {
+		t.Errorf("it is sent: %v", err)
+	}
+	if n := s.store.Stats(); n.Toolchains != 0 || n.Bytes != 0 {
+		t.Errorf("the host has %+v", n)
+	}
+	x.mu.Lock()
+	x.used[tc.ID], k.last = k, time.Now()
+	x.mu.Unlock()
+	x.kick()
+	s.wait("all of it", func() bool { return s.has(tc.ID) })
+	if _, no := s.counts(); no != 1 {
+		t.Errorf("%d attempts failed", no)
+	}
+}
+
+// TestSendNow: a compiler is sent as soon as somebody asks for that, however long ago it was refused.
+func TestSendNow(t *testing.T) {
+	s := newSite(t, 1<<30)
+	var refuse atomic.Bool
+	refuse.Store(true)
+	s.fail = func(_ int, c net.Conn) (net.Conn, error) {
+		if !refuse.Load() {
+			return c, nil
+		}
+		c.Close()
+		return nil, &streams.Rejected{Rejection: job.Rejection{Cause: job.CauseDenied, Detail: "none are accepted"}}
+	}
+	x := s.outfitter()
+	tc := program(t, "/bin/true")
+	x.Use(tc, same(tc))
+	s.wait("the reason", func() bool { st := x.States(host); return len(st) == 1 && st[0].Refused })
+	refuse.Store(false)
+	x.Send(host, tc, same(tc))
+	s.wait("all of it", func() bool { return s.has(tc.ID) })
+	if list := x.Compilers(); len(list) != 1 || list[0].ID != tc.ID || list[0].Bytes == 0 || list[0].Err != nil {
+		t.Errorf("%+v", list)
+	}
+}
+
 // TestAnotherClient: a content that another client is sending is not sent a second time; if that one gives up, it is.
 func TestAnotherClient(t *testing.T) {
 	s := newSite(t, 1<<30)
 	tc := program(t, "/bin/true")
 	x := s.outfitter()
-	k := &kit{tc: *tc}
-	must(t, x.pack(k))
-	id, missing, err := s.store.Offer("bob", k.encoded)
+	k := &kit{tc: *tc, again: same(tc)}
+	pack, err := x.pack(k)
+	must(t, err)
+	id, missing, err := s.store.Offer("bob", pack.encoded)
 	must(t, err)
 	r, w := io.Pipe()
 	name := ""
@@ -263,7 +351,7 @@ func TestAnotherClient(t *testing.T) {
 		near, far := net.Pipe()
 		s.service.Take(far, "bob")
 		defer near.Close()
-		name = nameOf(t, near, k.encoded)
+		name = nameOf(t, near, pack.encoded)
 	}()
 	done := make(chan error)
 	go func() {
@@ -272,7 +360,7 @@ func TestAnotherClient(t *testing.T) {
 	}()
 	_, err = w.Write([]byte{0x7f})
 	must(t, err)
-	x.Use(tc)
+	x.Use(tc, same(tc))
 	s.wait("a connection", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.dials > 0 })
 	time.Sleep(50 * time.Millisecond)
 	if s.has(tc.ID) {

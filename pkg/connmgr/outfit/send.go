@@ -30,7 +30,8 @@ const (
 
 // send sends k to a host. bytes is how many went there.
 func (x *Outfitter) send(addr string, d *delivery, k *kit) (sent uint64, err error) {
-	if err := x.pack(k); err != nil {
+	packed, err := x.pack(k)
+	if err != nil {
 		return 0, err
 	}
 	var out atomic.Uint64
@@ -44,7 +45,7 @@ func (x *Outfitter) send(addr string, d *delivery, k *kit) (sent uint64, err err
 		return &counted{c, &out}, nil
 	}, MaxConnsPerHost: 1, DisableCompression: true, ExpectContinueTimeout: 5 * time.Second}
 	defer t.CloseIdleConnections()
-	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, k: k, progress: x.progress(d)}
+	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, packed: packed, progress: x.progress(d)}
 	for {
 		o, err := s.offer()
 		if err != nil || len(o.Missing) == 0 {
@@ -89,9 +90,9 @@ func (c *counted) Write(b []byte) (int, error) {
 
 // sender sends one toolchain to one host.
 type sender struct {
-	x        *Outfitter
-	http     *http.Client
-	k        *kit
+	x    *Outfitter
+	http *http.Client
+	*packed
 	progress func(n uint64)
 }
 
@@ -136,13 +137,13 @@ func (s *sender) do(method, path string, body io.Reader, packed bool, into any) 
 }
 
 func (s *sender) offer() (o parcel.Offered, err error) {
-	err = s.do(http.MethodPost, "/offer", bytes.NewReader(s.k.encoded), false, &o)
+	err = s.do(http.MethodPost, "/offer", bytes.NewReader(s.encoded), false, &o)
 	return o, err
 }
 
 // sizes returns how many bytes of the contents the host has, and how many there are.
 func (s *sender) sizes(o parcel.Offered) (have, all uint64) {
-	_, all = s.k.parcel.Contents()
+	_, all = s.parcel.Contents()
 	have = all
 	for _, m := range o.Missing {
 		if e := s.entry(m.File); e != nil {
@@ -153,8 +154,8 @@ func (s *sender) sizes(o parcel.Offered) (have, all uint64) {
 }
 
 func (s *sender) entry(name string) *parcel.Entry {
-	for i := range s.k.parcel.Entries {
-		if e := &s.k.parcel.Entries[i]; e.Name == name && !e.Link() {
+	for i := range s.parcel.Entries {
+		if e := &s.parcel.Entries[i]; e.Name == name && !e.Link() {
 			return e
 		}
 	}
