@@ -55,7 +55,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
-	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
+	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
 	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/shelf"},
 	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/machine":           {"internal/cgroup"},
@@ -78,12 +78,13 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
-	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "internal/wire", "pkg/resultcache"}, // sums up what a job shows as the manager does
-	"pkg/worker/large":              {"internal/job", "internal/shm"},                                                                                                                                                           // job: a refusal says why there is no room
+	"pkg/worker/images":             {},
+	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
 	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
 	"pkg/worker/policy":             {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
-	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
+	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
 	"pkg/worker/auditlog":           {"internal/job"},
 	"pkg/worker/capture":            {"internal/shm"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
@@ -178,6 +179,7 @@ var edges = map[string][]string{
 	"internal/test/suite/attacks":          {}, // tests only
 	"internal/test/suite/attacks/corpus":   {},
 	"internal/test/suite/credits":          {}, // tests only
+	"internal/test/suite/images":           {}, // tests only
 	"internal/test/suite/toolchains":       {}, // tests only
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only

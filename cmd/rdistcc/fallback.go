@@ -26,15 +26,18 @@ func (f *flow) local(why string, turn ipc.Turn) int {
 	f.rec.reason = why
 	if f.conn == nil {
 		// Commands that need the manager report trouble with it; this one does not.
-		f.conn, _ = f.set.connect(false)
+		f.conn, _ = f.set.connect(f.plan.Makes != nil && f.set.mode != ipc.ModeLocal)
 	}
+	f.announce()
 	if f.conn != nil && !f.askTurn(why, turn) {
 		f.hangUp()
 	}
 	if s := f.in.caught(); s != 0 {
 		return 128 + int(s)
 	}
-	return f.runHere(f.cmd)
+	code := f.runHere(f.cmd)
+	f.made(code)
+	return code
 }
 
 // askTurn announces a local command and waits until the manager lets it run. It

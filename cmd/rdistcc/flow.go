@@ -21,6 +21,7 @@ type flow struct {
 	slot *slot     // leased; nil where there is none
 	// managerGone says that the manager ended the connection, or died, while it owed an answer.
 	managerGone bool
+	announced   bool          // the manager knows that this command makes a precompiled header
 	front       uint32        // job.Body.Front
 	outputs     []unit.Output // the outputs that must come back
 	below       *below        // nil without roots, or where what lies below them is not known

@@ -28,7 +28,7 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if len(f.plan.Headers) > 0 {
 		return nil, reason.NotReproducible + "modules" // the compiler would not list them
 	}
-	if f.plan.Precompiled(s.cwd) {
+	if len(f.plan.Images) > 0 || f.plan.Precompiled(s.cwd) {
 		return nil, reason.NotReproducible + string(sources.ErrPCH)
 	}
 	names := []string{f.plan.Source}

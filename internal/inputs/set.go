@@ -23,6 +23,9 @@ type Set struct {
 	// Unsure means that a message may quote a file that is not in the Set.
 	Unsure bool
 	Memo   bool // the compiler was asked at some time
+	// Images are precompiled headers that the compile may use in place of files, absolute, without links. They are not
+	// among Files, and their content is not known.
+	Images []string
 	// Timed means that what the compile writes may depend on when it runs, or on the times of its files.
 	Timed bool
 
@@ -243,6 +246,10 @@ func (w *walk) finish() *Set {
 		}
 	}
 	s.spare, s.blurred = w.spared(s), w.blurred
+	for _, e := range w.images {
+		way(e.dir)
+		s.Images = append(s.Images, e.real())
+	}
 	w.t.relate(s)
 	return s
 }

@@ -98,12 +98,15 @@ type Query struct {
 	// would have if they existed.
 	Own, Missing []string
 	Forced       []string // files of -include and -imacros
+	Given        []string // the same, but no precompiled header is taken in their places
 	Words        []string // of the command: everything that may define a macro
 	Imported     []sources.Include // headers that the source imports as C++ modules
 	More         []string // further files that it reads by name, if they exist
 	GCC          bool     // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
 	Clock        [3]bool  // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
 	AsmDirs      bool     // the command gives the assembler directories
+	// Images makes precompiled headers part of the answer (Set.Images). Otherwise one is a Doubt.
+	Images bool
 }
 
 // Doubt says why a compiler has to be asked what it reads.
@@ -249,6 +252,9 @@ func (t *Table) resolved(w *walk) *resolved {
 		u.dirs = append(u.dirs, dirState{d, d.version})
 	}
 	for _, e := range w.hits {
+		u.entries = append(u.entries, entryState{e, e.version})
+	}
+	for _, e := range w.images {
 		u.entries = append(u.entries, entryState{e, e.version})
 	}
 	u.dirs, u.entries = slices.Clip(u.dirs), slices.Clip(u.entries)

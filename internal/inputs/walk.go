@@ -16,6 +16,7 @@ type walk struct {
 	read    map[string]struct{}   // real names of files that were followed, with what they include
 	queue   []*entry              // still to be followed
 	odd     []*entry              // files in the place of header directories
+	images  []*entry              // precompiled headers that may be used
 	texts   []*text               // texts of the files in read
 	readers []*entry              // entry of each of texts
 	named   []macro               // includes by a macro
@@ -115,6 +116,11 @@ func (w *walk) roots() *Doubt {
 	}
 	for _, i := range q.Imported {
 		if d := w.header(i.Name, i.Quoted, false, source.dir); d != nil {
+			return d
+		}
+	}
+	for _, name := range q.Given {
+		if d := w.header(name, true, false, cwd); d != nil {
 			return d
 		}
 	}
@@ -332,11 +338,17 @@ func (w *walk) precompiled(from *dir, name string, quoted bool) *Doubt {
 			if w.q.GCC && suffix == ".pch" {
 				continue
 			}
-			there, doubt := w.there(in, name+suffix)
-			if doubt != nil {
+			e, doubt := w.lookUp(in, name+suffix)
+			switch {
+			case doubt != nil:
 				return doubt
-			}
-			if there {
+			case e == nil || e.kind == isAbsent:
+			case w.q.Images && e.kind == isFile && !e.isLink():
+				if !slices.Contains(w.images, e) {
+					w.images = append(w.images, e)
+				}
+			default:
+				// gcc tries all files of a directory, in no certain order.
 				w.noticed(DoubtPCH, name+suffix)
 				return nil
 			}

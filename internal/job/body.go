@@ -44,6 +44,10 @@ func (b *Body) Append(dst []byte) []byte {
 	for i := range b.Lists {
 		dst = append(dst, b.Lists[i][:]...)
 	}
+	dst = appendCount(dst, len(b.Images), MaxImages)
+	for i := range b.Images {
+		dst = wire.AppendString(dst, string(b.Images[i].Append(nil)))
+	}
 	return dst
 }
 
@@ -56,6 +60,43 @@ func ParseBody(b []byte) (*Body, error) {
 	}
 	// One copy, of which all strings are parts, as the slot is reused.
 	r := newBodyReader(b)
+	v := r.body()
+	r.images(v)
+	if r.End() == "" && !plainName(v.Name) {
+		r.Fail("source name is not a plain file name")
+	}
+	if r.Fault != "" {
+		return nil, malformed(r.Fault)
+	}
+	return v, nil
+}
+
+// images reads the Images of v, which have none themselves.
+func (r *bodyReader) images(v *Body) {
+	n := int(r.Uint8())
+	if n > MaxImages || n > 0 && !v.HasFiles() {
+		r.Fail("too many precompiled headers")
+		return
+	}
+	for range n {
+		in := bodyReader{wire.Reader[string]{Rest: r.Text()}}
+		x := in.body()
+		switch {
+		case in.Uint8() != 0, len(x.Files)+len(x.Blobs) > 0, len(x.Lists) != 1, len(x.Outputs) == 0:
+			in.Fail("precompiled header that is not made of one list")
+		case in.End() == "" && !plainName(x.Name):
+			in.Fail("source name is not a plain file name")
+		}
+		if in.Fault != "" {
+			r.Fail(in.Fault)
+			return
+		}
+		v.Images = append(v.Images, *x)
+	}
+}
+
+// body reads everything but Images.
+func (r *bodyReader) body() *Body {
 	var v Body
 	v.Argv0 = r.clean()
 	v.Compiler = r.clean()
@@ -82,13 +123,7 @@ func ParseBody(b []byte) (*Body, error) {
 		v.Outputs = append(v.Outputs, o)
 	}
 	r.files(&v)
-	if r.End() == "" && !plainName(v.Name) {
-		r.Fail("source name is not a plain file name")
-	}
-	if r.Fault != "" {
-		return nil, malformed(r.Fault)
-	}
-	return &v, nil
+	return &v
 }
 
 // files reads the fields of the sources form.

@@ -151,7 +151,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0a00"+sixteenHex)
+	want := unhex(t, "52444343 0b00"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -171,21 +171,21 @@ func TestGreeting(t *testing.T) {
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x0a\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x0b\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x0b\x00anything")); err != nil || got.Version != 11 {
-		t.Errorf("greeting of version 11 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x0c\x00anything")); err != nil || got.Version != 12 {
+		t.Errorf("greeting of version 12 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x0a\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x0b\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

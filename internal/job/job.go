@@ -30,7 +30,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 10
+	Version    = 11
 	MaxMessage = 1024    // bytes; every posted receive is this long, and a daemon's by Welcome.Eager longer
 	Spare      = 16      // receives posted beyond the answers due
 	MaxOutputs = 16      // files that a job may bring back
@@ -45,6 +45,7 @@ const (
 	MaxDetail  = 200     // bytes of a line for a person
 	MaxBodyLen = 4 << 20 // bytes of an encoded Body, or of all its Lists together; Linux limits a command to 2 MiB
 	MaxLists   = 1024    // in one Body
+	MaxImages  = 8       // in one Body
 	AskLen     = 45      // bytes of a manager's Greeting.Auth, if it has one
 	AnswerLen  = 69      // bytes of a daemon's
 	ProofLen   = 32      // bytes of a Proof
@@ -389,6 +390,10 @@ type Body struct {
 	Links    []unit.Link      // sources form: created first
 	Blobs    []Blob           // sources form: contents for the host to keep for this tenant
 	Lists    []unit.ContentID // sources form: contents that are Lists, whose files exist as well; at most MaxLists, none twice
+	// Images are precompiled headers that the compile finds on the client; at most MaxImages. The host makes them. Each is a
+	// Body of the sources form without Files, Blobs and Images, and with one list: the command that makes the image, which
+	// is the first of its Outputs, and everything that it reads, the source too.
+	Images []Body
 }
 
 // HasFiles reports whether b has the sources form.

@@ -67,6 +67,7 @@ const (
 	inputBlocks  // -fbasic-block-sections=
 	profileDir   // where profile data will lie when the program has run
 	emitLLVM     // -emit-llvm
+	image        // clang: a precompiled header
 
 	// Options whose effect preprocessed text does not reproduce: textOf has the reasons.
 	textCommandLine
@@ -126,7 +127,7 @@ var goes = [numClasses]uint8{
 var textOf = [numClasses]string{
 	callGraph:       "side-file",
 	modeSyntax:      "syntax-only", // there is no object
-	coverage:        "coverage", // paths in the object
+	coverage:        "coverage",    // paths in the object
 	splitDwarf:      "split-dwarf",
 	saveTemps:       "save-temps",
 	optRecord:       "side-file",
@@ -140,6 +141,7 @@ var textOf = [numClasses]string{
 	emitLLVM:        "emit-llvm",
 	moduleOn:        "modules",
 	moduleMapper:    "modules",
+	image:           "pch",
 	textCommandLine: "command-line", // the object records its command line
 	textComments:    "comments",
 	textCoverage:    "coverage",
@@ -150,17 +152,17 @@ var textOf = [numClasses]string{
 
 // hereOf has, for each class that keeps a command here, the word after "not-reproducible:".
 var hereOf = [numClasses]string{
-	hereAppend:     "append",   // adds to an existing file
-	hereComments:   "comments", // -C, -CC: only with -E
-	hereDumps:      "dumps",    // dumps whose file names cannot be predicted
-	hereInputFile:  "input-file",
-	hereLanguage:   "language",
-	hereMessages:   "messages", // the command prints timings, memory, commands
-	hereModules:    "modules",
-	herePCH:        "pch",
-	herePlugin:     "plugin",
-	hereProfile:    "profile",
-	hereSideFile:   "side-file",
-	hereSpecs:      "specs",
-	hereToolPath:   "tool-path", // chooses the programs that compile
+	hereAppend:    "append",   // adds to an existing file
+	hereComments:  "comments", // -C, -CC: only with -E
+	hereDumps:     "dumps",    // dumps whose file names cannot be predicted
+	hereInputFile: "input-file",
+	hereLanguage:  "language",
+	hereMessages:  "messages", // the command prints timings, memory, commands
+	hereModules:   "modules",
+	herePCH:       "pch",
+	herePlugin:    "plugin",
+	hereProfile:   "profile",
+	hereSideFile:  "side-file",
+	hereSpecs:     "specs",
+	hereToolPath:  "tool-path", // chooses the programs that compile
 }

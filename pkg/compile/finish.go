@@ -27,6 +27,9 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.Stdin, TurnLocal)
 	case p.Language == langHeader:
 		local(reason.NotReproducible+"pch", TurnLocal)
+		p.Makes = p.makes(getenv)
+	case p.emits:
+		local(reason.NotReproducible+"pch", TurnLocal)
 	case p.Syntax && (p.extra.made != 0 || p.usage):
 		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
 	case !p.compile && !p.assembly && !p.Syntax:
@@ -47,6 +50,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.NotReproducible+"profile", TurnLocal) // the file's name contains that of this directory
 	case p.pending != "":
 		local(reason.UnknownOption+"-Wp", TurnLocal)
+	case p.names != "":
+		local(reason.UnknownOption+p.names, TurnLocal)
 	case p.symbol:
 		local(reason.UnknownOption+"-Wa,--defsym", TurnLocal)
 	case p.reason != "":

@@ -73,6 +73,22 @@ func byName(x string) string {
 	return langOther
 }
 
+// ofHeader returns the language of the text of a header that -x, or else its suffix, makes one; "" if its image is not
+// one that hosts make.
+func ofHeader(x, name string, d Driver) string {
+	switch {
+	case x == "c-header":
+		return langC
+	case x == "c++-header":
+		return langCXX
+	case x != "":
+		return ""
+	case d.CXX || !strings.HasSuffix(name, ".h"):
+		return langCXX
+	}
+	return langC
+}
+
 // preprocessed returns the language of lang's text after preprocessing. It is lang itself if
 // that text is preprocessed already.
 func preprocessed(lang string) string {

@@ -44,6 +44,9 @@ type parser struct {
 	filesOnly bool   // clang: after "--"
 	llvm      bool   // clang: -emit-llvm
 	feature   bool   // the next word after -Xclang is a feature's name
+	names     string // the option after -Xclang whose argument the next such word is; "": none
+	emits     bool   // -Xclang -emit-pch
+	header    string // language of the header that is compiled; "": none, or one whose image no host makes
 	symbol    bool   // --defsym waits for its argument
 	pending   string // a preprocessor option that waits for its argument
 	reason    string // the first reason to stay here
@@ -210,6 +213,12 @@ func (p *parser) option(c class, words []string, arg string) {
 			if !onlyOf(arg, wordBytes, maxWord) {
 				p.refuse(reason.UnknownOption + "-target-feature")
 			}
+		case p.names != "":
+			p.forwardedName(arg)
+		case arg == "-include", arg == "-include-pch":
+			p.names = arg
+		case arg == "-emit-pch":
+			p.emits = true
 		case arg == "-target-feature":
 			p.feature = true
 		case !forwarded(arg):
@@ -217,6 +226,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		}
 	case moduleOn, moduleMapper:
 		p.moduleOption(c, arg)
+	case image:
+		p.image(arg)
 	case llvm:
 		if !codeOnly(arg) {
 			p.refuse(reason.UnknownOption + "-mllvm," + optionName(arg))
@@ -306,6 +317,9 @@ func (p *parser) file(words []string) {
 	}
 	p.sources++
 	p.Source, p.Language = name, lang
+	if lang == langHeader {
+		p.header = ofHeader(p.x, name, p.Driver)
+	}
 	p.add(source, words, name)
 }
 

@@ -284,7 +284,13 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"gcc", "-dA -c a.c", "not-reproducible:dumps"},
 	{"gcc", "-flto=auto -fno-fat-lto-objects -ffat-lto-objects -c a.c", "remote c a.o"},
 	{"clang", "-MJ x.json -c a.c", "not-reproducible:append"},
-	{"clang", "-include-pch x.pch -c a.c", "not-reproducible:pch"},
+	{"clang", "-include-pch x.pch -c a.c", "sources:pch c a.o"},
+	{"clang", "-Xclang -include-pch -Xclang x.pch -Xclang -include -Xclang x.h -c a.c", "sources:pch c a.o"},
+	{"clang", "-Xclang -include-pch -Xclang -x -c a.c", "unknown-option:-include-pch"},
+	{"clang", "-Xclang -include -c a.c", "unknown-option:-include"},
+	{"clang", "-include-pch /dev/stdin -c a.c", "stdin"},
+	{"clang", "-Xclang -emit-pch -c a.c", "not-reproducible:pch"},
+	{"gcc", "-fpch-deps -c a.c", "not-reproducible:pch"},
 	{"clang", "-fmodules -c a.c", "not-reproducible:modules"},
 }
 

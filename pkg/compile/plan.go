@@ -37,6 +37,12 @@ type Plan struct {
 	Outputs  []unit.Output // paths as the compiler would use them; the first is the main output, unless Syntax is set
 	Inputs   []string      // further files that the compiler reads by name; they need not exist, but are not directories
 
+	// Images are the precompiled headers that the command names; each is to be made by Makes of another command.
+	Images []string
+
+	// Makes is what a local command makes from a header, if nothing but that keeps it here; else nil.
+	Makes *Image
+
 	// Text is why the command cannot travel as preprocessed text, as a word to follow
 	// reason.NotReproducible; only the sources form will do then. "" if it can.
 	Text string
@@ -79,6 +85,7 @@ type Plan struct {
 	places  bool     // the compiler is to warn of statements by their position
 	rewrite bool     // clang: the object depends on the positions of macros
 	rooted  bool     // clang: the command says below which directory to look for a gcc
+	forced  []string // clang: files that words after -Xclang include
 }
 
 // Main returns the name of the main output, or "" if there is none.

@@ -15,6 +15,8 @@ type Search struct {
 	Ask []string
 	// Forced holds the files of -include and -imacros, in order.
 	Forced []string
+	// Given holds the files that clang's driver forwards without a look at them, by -Xclang.
+	Given []string
 }
 
 // Search returns where the command has the compiler look for headers. ok is false if some word
@@ -23,6 +25,9 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 	var f forwardFilter
 	var model bool         // a code model has been chosen
 	var placement []string // words for position-independent code, or against it
+	if !p.forwardedWords() {
+		return s, false
+	}
 	for _, o := range p.options {
 		switch o.class {
 		case incDir:
@@ -62,7 +67,7 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 			if p.Driver.Family == Clang { // clang reads lists of its own for that
 				return s, false
 			}
-		case search, searchGCC, driverFile, xclang, inputFile, inputProfile, inputBlocks, profileDir, emitLLVM:
+		case search, searchGCC, driverFile, inputFile, inputProfile, inputBlocks, profileDir, emitLLVM:
 			return s, false
 		case preproc:
 			switch w := o.words[0]; {
@@ -82,6 +87,7 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 			}
 		}
 	}
+	s.Given = p.forced
 	if model {
 		s.Ask = append(s.Ask, placement...)
 	}

@@ -39,7 +39,7 @@ func (c *client) names(k *known.Job) *names {
 	if n.k == k {
 		return n
 	}
-	*n = names{k: k, ok: c.m.results != nil && !k.Set.Timed && !readsClock(k.Body.Args)}
+	*n = names{k: k, ok: c.m.results != nil && len(k.Images) == 0 && !k.Set.Timed && !readsClock(k.Body.Args)}
 	if !n.ok {
 		return n
 	}

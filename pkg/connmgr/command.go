@@ -22,6 +22,7 @@ func (c *client) run() {
 	c.endTurn()
 	c.endLease()
 	c.endShare()
+	c.endMaking()
 	c.logJob()
 }
 
@@ -49,6 +50,10 @@ func (c *client) serve() error {
 			err = c.onSubmit(f)
 		case *ipc.Local:
 			err = c.onLocal(f)
+		case *ipcserver.Making:
+			c.onMaking(&f.Lease)
+		case ipcserver.Made:
+			err = c.onMade()
 		case *ipc.Finish:
 			c.onFinish(f)
 			return nil

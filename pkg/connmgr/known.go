@@ -9,7 +9,7 @@ import (
 
 // know finds out what the job reads. why is the reason if that is not known; then the wrapper lists the files.
 func (c *client) know(native recipes.Native) (k *known.Job, why string) {
-	k, asked, why := c.m.known.Know(&known.Command{Lease: c.lease, Compiler: &c.compiler, Native: native, Foreign: c.foreign(), Fast: c.m.live().Fast})
+	k, asked, why := c.m.known.Know(c.Context(), &known.Command{Lease: c.lease, Compiler: &c.compiler, Native: native, Foreign: c.foreign(), Fast: c.m.live().Fast})
 	if asked != nil {
 		c.query = asked
 	}

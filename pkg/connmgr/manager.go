@@ -135,6 +135,7 @@ type client struct {
 	turn  *machine.Turns // held for the wrapper, or nil
 	share bool           // it runs locally because the scheduler has placed it here
 	began time.Time      // when it was told to run locally
+	makes *known.Making  // the precompiled header that it makes here, or nil
 
 	// the outcome
 	record   report.JobRecord

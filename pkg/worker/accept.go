@@ -81,6 +81,7 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	if m.Carried != nil {
 		t.job.Source.Brought(m.Carried, s.carried.give)
 	}
+	t.job.Owner = c.lent.Tenant().Name()
 	t.job.Tenant, t.job.Allowance, t.job.Fetches = c.keeps, c.allowance, c.peerReads
 	t.job.Sum = m.Key != [32]byte{} && c.shelf.shared()
 	c.tasks[m.ID] = t

@@ -54,6 +54,16 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			func() float64 { return float64(s.shelves.Stats().Evicted) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_results_dropped_total", Help: "Results not kept because the disk was too slow."},
 			func() float64 { return float64(s.shelves.Stats().Dropped) }),
+		gauge("rdistccd_images", "Precompiled headers that this host has made and keeps.", func(Status) float64 { return float64(s.places.Images.Stats().Images) }),
+		gauge("rdistccd_images_bytes", "Their size.", func(Status) float64 { return float64(s.places.Images.Stats().Bytes) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_images_made_total", Help: "Precompiled headers made for compiles that use them."},
+			func() float64 { return float64(s.places.Images.Stats().Made) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_images_failed_total", Help: "Commands that should have made one, and have not."},
+			func() float64 { return float64(s.places.Images.Stats().Failed) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_images_used_total", Help: "Compiles that found the precompiled header made."},
+			func() float64 { return float64(s.places.Images.Stats().Used) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_images_evictions_total", Help: "Precompiled headers dropped to make room."},
+			func() float64 { return float64(s.places.Images.Stats().Gone) }),
 		gauge("rdistccd_credits", "Credits that managers hold unspent.", func(st Status) float64 {
 			n := 0
 			for _, c := range st.Clients {

@@ -34,6 +34,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/worker/images"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
@@ -172,8 +173,12 @@ func (s *Server) open() error {
 		return err
 	}
 	s.places.WorkDir, s.places.Large = s.area.Path, s.large
+	s.places.Images = images.New(s.area.Path, mostImages)
 	return s.places.Open()
 }
+
+// mostImages is how many bytes of precompiled headers are kept. One of gcc's with a few headers of its library has 50 MB.
+const mostImages = 1 << 30
 
 // newPlaces returns what all places share: how jobs are run.
 func (s *Server) newPlaces() *run.Host {
@@ -212,6 +217,9 @@ func (s *Server) release() {
 		s.keep.Close()
 	}
 	s.users.Release()
+	if s.places.Images != nil {
+		s.places.Images.Close()
+	}
 	s.places.Close()
 }
 

@@ -74,9 +74,12 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	w := a.link.Welcome()
 	send := set.Files
 	var lists [][]byte // lists of files, which follow the contents of send
-	if w.Store/2 >= set.Len && !a.whole.Load() {
+	sets := a.Known.Sets()
+	if held := w.Store/2 >= set.Len && !a.whole.Load(); !held && len(body.Images) > 0 {
+		return errNoImages
+	} else if held {
 		id, _ := set.List()
-		contents, err := a.Host.Holds.Need(ctx, a.link, set)
+		contents, err := a.Host.Holds.Need(ctx, a.link, sets...)
 		if err != nil {
 			return err
 		}
@@ -90,23 +93,28 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 		body.Blobs = make([]job.Blob, 0, len(want))
 		send = append(make([]*inputs.Input, 0, len(want)+1), set.Files[0])
 		sent := uint64(0)
-		for _, f := range set.Files[1:] {
-			if want[f.ID] {
-				delete(want, f.ID)
-				send = append(send, f)
-				body.Blobs = append(body.Blobs, job.Blob{ID: f.ID, Len: f.Len})
-				sent += f.Len
+		for _, set := range sets {
+			for _, f := range set.Files[1:] {
+				if want[f.ID] {
+					delete(want, f.ID)
+					send = append(send, f)
+					body.Blobs = append(body.Blobs, job.Blob{ID: f.ID, Len: f.Len})
+					sent += f.Len
+				}
 			}
 		}
-		for s := set; s != nil; s = s.Base() {
-			if id, _ := s.List(); want[id] {
-				list, abridged := listFor(s, a.Host.Holds.Alike())
-				a.abridged = a.abridged || abridged
-				lists = append(lists, list)
-				body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(len(list)), Abridged: abridged})
+		for _, set := range sets {
+			for s := set; s != nil; s = s.Base() {
+				if id, _ := s.List(); want[id] {
+					delete(want, id)
+					list, abridged := listFor(s, a.Host.Holds.Alike())
+					a.abridged = a.abridged || abridged
+					lists = append(lists, list)
+					body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(len(list)), Abridged: abridged})
+				}
 			}
 		}
-		held := set.Len - set.Files[0].Len - sent
+		held := max(set.Len-set.Files[0].Len, sent) - sent
 		a.Host.Holds.Spare(held)
 		a.Metrics.Carried(sent, held)
 	}

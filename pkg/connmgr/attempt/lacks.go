@@ -13,7 +13,10 @@ import (
 // which, or has dropped the job's list, it brings everything.
 func (a *Attempt) Lacked() {
 	if a.Known != nil {
-		ids, lists := a.Out.lacked, holdings.ListsOf(a.Known.Set)
+		ids, lists := a.Out.lacked, []unit.ContentID(nil)
+		for _, s := range a.Known.Sets() {
+			lists = append(lists, holdings.ListsOf(s)...)
+		}
 		noList := slices.ContainsFunc(lists, func(id unit.ContentID) bool { return slices.Contains(ids, id) })
 		if noList && a.abridged { // it could not complete the list, and has not said yet which files it lacks
 			a.Host.Holds.Differs()
@@ -23,12 +26,14 @@ func (a *Attempt) Lacked() {
 		if all {
 			ids = lists
 		}
-		for _, f := range a.Known.Set.Files {
-			if f.System && !noList {
-				own[f.ID] = true
-			}
-			if all {
-				ids = append(ids, f.ID)
+		for _, s := range a.Known.Sets() {
+			for _, f := range s.Files {
+				if f.System && !noList {
+					own[f.ID] = true
+				}
+				if all {
+					ids = append(ids, f.ID)
+				}
 			}
 		}
 		a.Host.Holds.Forget(ids, own)

@@ -121,6 +121,9 @@ func (a *Attempt) notLoaded(ctx context.Context, err error) Outcome {
 	case errors.Is(err, errTooBig):
 		return Outcome{Blame: scheduler.Unused, Final: true, Local: &ipc.GoLocal{Reason: reason.TooBig, Detail: err.Error()}}
 	}
+	if errors.Is(err, errNoImages) {
+		return Outcome{Blame: scheduler.Refused, Local: &ipc.GoLocal{Reason: known.Image, Host: a.Host.Addr, Detail: a.Host.Addr + ": " + err.Error()}}
+	}
 	return Outcome{Blame: scheduler.Unused, Final: true, Local: &ipc.GoLocal{Reason: known.Changed}}
 }
 
@@ -156,6 +159,9 @@ func (a *Attempt) notFetched(ctx context.Context, err error) Outcome {
 
 // errTooBig says that a job is larger than any that is sent.
 var errTooBig = errors.New("the source and what it reads are too big")
+
+// errNoImages says that a host cannot be told of what a precompiled header is made.
+var errNoImages = errors.New("it keeps too little to make a precompiled header")
 
 // errDigest says that the result received is not the one that the host made.
 var errDigest = errors.New("the result is not the one that it sent: its digest differs")

@@ -59,12 +59,12 @@ type Load struct {
 // IDs returns the contents. The caller must not change the slice, or read it after End.
 func (w *Load) IDs() []unit.ContentID { return w.ids }
 
-// Need returns which contents a job with the files of set, sent over l, must bring: those of its lists and of
-// its files except the source. It waits for other jobs that are about to bring some of them. The caller ends
+// Need returns which contents a job with the files of sets, sent over l, must bring: those of their lists and of
+// their files except the sources. It waits for other jobs that are about to bring some of them. The caller ends
 // the load (End).
-func (h *Ledger) Need(ctx context.Context, l Way, set *inputs.Set) (*Load, error) {
+func (h *Ledger) Need(ctx context.Context, l Way, sets ...*inputs.Set) (*Load, error) {
 	for {
-		wait := h.claim(l, set)
+		wait := h.claim(l, sets)
 		if wait.ch == nil || wait.h != nil {
 			return wait, nil
 		}
@@ -79,7 +79,7 @@ func (h *Ledger) Need(ctx context.Context, l Way, set *inputs.Set) (*Load, error
 }
 
 // claim is Need without waiting. If it has to wait, it returns a load without holdings.
-func (h *Ledger) claim(l Way, set *inputs.Set) *Load {
+func (h *Ledger) claim(l Way, sets []*inputs.Set) *Load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
@@ -102,17 +102,19 @@ func (h *Ledger) claim(l Way, set *inputs.Set) *Load {
 			return x.posted
 		}
 	}
-	for _, f := range set.Files[1:] {
-		if f.Len == 0 {
-			continue
+	for _, set := range sets {
+		for _, f := range set.Files[1:] {
+			if f.Len == 0 {
+				continue
+			}
+			if wait := look(&f.ID, f.System); wait != nil {
+				return &Load{ch: wait}
+			}
 		}
-		if wait := look(&f.ID, f.System); wait != nil {
-			return &Load{ch: wait}
-		}
-	}
-	for _, id := range ListsOf(set) {
-		if wait := look(&id, false); wait != nil {
-			return &Load{ch: wait}
+		for _, id := range ListsOf(set) {
+			if wait := look(&id, false); wait != nil {
+				return &Load{ch: wait}
+			}
 		}
 	}
 	if len(w.ids) > 0 {

@@ -30,8 +30,13 @@ var (
 // Append appends the frame of m to b and returns the extended slice. Every message has such a method, and a
 // Parse method that reads the fields (the frame without its header). Strings and slices of a parsed message
 // are copies.
-func (m *Lease) Append(b []byte) []byte {
-	b, at := begin(b, KindLease)
+func (m *Lease) Append(b []byte) []byte { return m.append(b, KindLease) }
+
+// AppendMaking appends a frame of KindMaking, with the fields of a Lease, to b.
+func (m *Lease) AppendMaking(b []byte) []byte { return m.append(b, KindMaking) }
+
+func (m *Lease) append(b []byte, k Kind) []byte {
+	b, at := begin(b, k)
 	b = append(b, m.Version)
 	b = wire.AppendString(b, m.Hosts)
 	b = append(b, uint8(m.Mode), uint8(m.Fallback))
@@ -332,7 +337,7 @@ func (m *Replace) Parse(p []byte) error {
 	return nil
 }
 
-// AppendBare appends a frame without fields, of KindGo or KindWait, to b.
+// AppendBare appends a frame without fields, of KindGo, KindWait or KindMade, to b.
 func AppendBare(b []byte, k Kind) []byte {
 	b, at := begin(b, k)
 	return end(b, at)

@@ -50,7 +50,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 6
+const Version = 7
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -83,6 +83,8 @@ const (
 	KindReply                   // M
 	KindWait                    // M, no fields: the answer will follow
 	KindReplace                 // from another manager, which wants to take over; the same in all versions
+	KindMaking                  // W: a Lease of a command that makes a precompiled header here; its Local follows
+	KindMade                    // W, no fields: it has made it; answered by Go
 )
 
 // Turn says which turn a local command waits for.

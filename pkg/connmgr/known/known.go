@@ -6,6 +6,7 @@
 package known
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -30,9 +31,14 @@ type Job struct {
 	// Source is the source's content, so that a second host compiles the same as the first one, even if the
 	// file has changed meanwhile. It is nil if the source is longer than maxKept.
 	Source []byte
+	// Images are the sets that the precompiled headers of Body.Images are made of.
+	Images []*inputs.Set
 
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
 }
+
+// Sets returns all sets of files that the job needs.
+func (k *Job) Sets() []*inputs.Set { return append([]*inputs.Set{k.Set}, k.Images...) }
 
 // Spare reports whether the compile may leave files of the Set unread, and will tell which.
 func (k *Job) Spare() bool { return k.rules != nil && k.Set.Spare() }
@@ -70,11 +76,15 @@ func Words() []string {
 // Changed is the reason why a job is not made if one of its files has changed meanwhile.
 const Changed = reason.NotReproducible + inputs.DoubtChanged
 
+// Image is the reason why a command stays here if it uses a precompiled header that hosts cannot make.
+const Image = reason.NotReproducible + inputs.DoubtPCH
+
 // Table holds what is known about files and about what commands read. It is safe for concurrent use.
 type Table struct {
 	inputs *inputs.Table
 	most   uint64 // largest job, in bytes
 	log    *slog.Logger
+	images images
 }
 
 // New returns an empty table. slot is the size of the largest job, in bytes, that is written to a host.
@@ -97,7 +107,7 @@ type Command struct {
 // Know finds out what a command reads, and makes the job. If that is not known, why is the reason, and the
 // wrapper has to list the files. asked is the query that such a list would answer, or nil; the caller passes
 // it to Learn.
-func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
+func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Query, why string) {
 	l, native := c.Lease, c.Native
 	cmd := l.Command
 	switch {
@@ -108,14 +118,7 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 	case !sees(cmd.View, l.Cwd):
 		return nil, nil, unknownView
 	}
-	getenv := func(name string) (string, bool) {
-		for _, kv := range cmd.Env {
-			if rest, ok := strings.CutPrefix(kv, name); ok && strings.HasPrefix(rest, "=") {
-				return rest[1:], true
-			}
-		}
-		return "", false
-	}
+	getenv := variables(cmd.Env)
 	driver, ok := compile.DriverOf(cmd.Argv0, cmd.Real)
 	if !ok {
 		return nil, nil, unknownCommand
@@ -128,31 +131,35 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		return nil, nil, unknownCommand
 	}
 	front, reason := plan.Native(native.Words, native.Order, true)
-	if reason != "" || plan.Precompiled(l.Cwd) || !outputDirs(plan.Outputs, l.Cwd) {
+	if reason != "" || !outputDirs(plan.Outputs, l.Cwd) {
 		return nil, nil, unknownCommand
 	}
-	search, ok := plan.Search(getenv)
+	q, ask, ok := query(c, &plan)
 	if !ok {
 		return nil, nil, unknownCommand
 	}
-	_, epoch := getenv("SOURCE_DATE_EPOCH")
-	q := &inputs.Query{
-		Source: plan.Source, Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
-		Forced: search.Forced, Words: plan.Whole(), More: plan.Inputs, GCC: driver.Family == compile.GCC,
-		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
-	}
-	for _, h := range plan.Headers {
-		q.Imported = append(q.Imported, sources.Include{Name: h.Name, Quoted: h.Quoted})
-	}
-	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00"), strings.Join(plan.Inputs, "\x00")}, "\x01")
-	set, why := t.resolve(c.Compiler, q, plan.Language, search.Ask)
+	set, why := t.resolve(c.Compiler, q, plan.Language, ask)
 	switch {
 	case why == unknownCommand:
 		return nil, nil, why
 	case why != "":
 		return nil, q, why
 	}
-	if set.Len > t.most {
+	used, why := t.use(ctx, c, &plan, set)
+	if why == "" && len(used) > 0 {
+		if front > 0 || plan.Modules() {
+			return nil, nil, inputs.DoubtPCH
+		}
+		set, why = t.with(c.Compiler, q, plan.Language, ask, set, used)
+	}
+	if why != "" {
+		return nil, nil, why
+	}
+	total := set.Len
+	for _, r := range used {
+		total += r.set.Len
+	}
+	if total > t.most {
 		return nil, nil, unknownSize
 	}
 	args := plan.Whole()
@@ -165,8 +172,11 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs, Dirs: set.Dirs, Links: set.Links,
 		Files: make([]unit.File, len(set.Files)),
 	}}
-	if rules, ok := plan.Rules(); ok {
+	if rules, ok := plan.Rules(); ok && len(used) == 0 {
 		k.rules = &rules
+	}
+	for _, r := range used {
+		k.Body.Images, k.Images = append(k.Body.Images, r.body), append(k.Images, r.set)
 	}
 	for i, f := range set.Files {
 		k.Body.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
@@ -181,6 +191,40 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 		}
 	}
 	return k, nil, ""
+}
+
+// variables returns a look-up in variables, NAME=value each.
+func variables(env []string) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, kv := range env {
+			if rest, ok := strings.CutPrefix(kv, name); ok && strings.HasPrefix(rest, "=") {
+				return rest[1:], true
+			}
+		}
+		return "", false
+	}
+}
+
+// query returns what is to be found out for the plan of a command, and the words that choose the compiler's own
+// directories.
+func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bool) {
+	l, cmd := c.Lease, c.Lease.Command
+	getenv := variables(cmd.Env)
+	search, ok := plan.Search(getenv)
+	if !ok {
+		return nil, nil, false
+	}
+	_, epoch := getenv("SOURCE_DATE_EPOCH")
+	q = &inputs.Query{
+		Source: plan.Source, Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
+		Forced: search.Forced, Given: search.Given, Words: plan.Whole(), More: plan.Inputs, GCC: plan.Driver.Family == compile.GCC, Images: true,
+		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
+	}
+	for _, h := range plan.Headers {
+		q.Imported = append(q.Imported, sources.Include{Name: h.Name, Quoted: h.Quoted})
+	}
+	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00"), strings.Join(plan.Inputs, "\x00")}, "\x01")
+	return q, search.Ask, true
 }
 
 // resolve returns the inputs of q, or why they are not known. If the compiler's own header directories have

@@ -40,6 +40,14 @@ func (in *Set) Add(ctx context.Context, q *Lookup) (lacks []unit.ContentID, err 
 			return e.lacks, err
 		}
 	}
+	for i := range in.Body.Images {
+		b := in.Body.Images[i] // a copy, to which the files of its list are added
+		x := &Set{Body: &b}
+		in.Images = append(in.Images, x)
+		if lacks, err = x.Add(ctx, q); err != nil {
+			return lacks, err
+		}
+	}
 	return nil, nil
 }
 

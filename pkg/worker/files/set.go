@@ -18,6 +18,8 @@ type Set struct {
 	Body  *job.Body        // its files, directories and links include those of the lists
 	Text  [][]byte         // content of each of Body.Files; nil for a file that is the same as an earlier one
 	Lists []unit.ContentID // the lists that name the last files
+	// Images has what each of Body.Images is made of, with its body. These sets have no files of their own, and no images.
+	Images []*Set
 
 	// For a job that waits for a core: what is still needed of its source, and the digest of that.
 	Own []byte
@@ -95,6 +97,10 @@ func (in *Set) Free() {
 	}
 	store.UnpinAll(in.held)
 	in.held, in.listed = nil, nil
+	for _, x := range in.Images {
+		x.Free()
+	}
+	in.Images = nil
 }
 
 // Size returns how many bytes all files have together.

@@ -13,7 +13,7 @@ import (
 // dangerous are beginnings of words that run or load something, choose what is run,
 // or make the compiler do something else than to compile, in any form.
 var dangerous = strings.Fields(`@ -B --prefix -wrapper --wrapper -specs --specs -fplugin -iplugindir -fpass-plugin -fmodule-mapper --gcc-toolchain -gcc-toolchain
-	--gcc-install-dir -ccc- --config -load -cc1 -Wa,@ -Wp,@ -E -M --help --version -v -### -dump -emit-pch -include-pch -fmodule -fmodules -fpch
+	--gcc-install-dir -ccc- --config -load -cc1 -Wa,@ -Wp,@ -E -M --help --version -v -### -dump -emit-pch -include-pch -fmodule -fmodules -fpch-p -fpch-d
 	-fprebuilt -resource-dir -working-directory -no-integrated-cpp -fself-test --completion --autocomplete -time -Q -fdump -save-stats -fcompare-debug -repo
 	-x=none -fdirectives-only -fpreprocessed --driver-mode -print -V -b -aux-target -mrelax-dump -plugin -add-plugin -ivfsoverlay --vfsoverlay -arch --analyze`)
 

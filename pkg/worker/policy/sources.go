@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -16,6 +17,29 @@ import (
 // the tree contains nothing except the toolchain and what came with the job. But it must be one that our
 // own wrapper would send, and must not choose a program.
 func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
+	return sources(b, tc, text, false)
+}
+
+// Image decides likewise whether a compiler may make a precompiled header by one of the Images of a job's body, of which b
+// is a copy with the files of its list. A compiler that uses it trusts its content like its own memory, and so nothing may
+// write it except the same compiler.
+func Image(b *job.Body, tc Compiler, text [][]byte) error {
+	_, err := sources(b, tc, text, true)
+	return err
+}
+
+// ImageName returns the name of a precompiled header as the users of it see it.
+func ImageName(b *job.Body) string { return seenFrom(b.Cwd, b.Outputs[0].Name) }
+
+// seenFrom returns an absolute name for name, without detours.
+func seenFrom(cwd, name string) string {
+	if !strings.HasPrefix(name, "/") {
+		name = cwd + "/" + name
+	}
+	return path.Clean(name)
+}
+
+func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan, error) {
 	if !strings.HasPrefix(b.Cwd, "/") {
 		return nil, refuse(job.CauseMalformed, "working directory %q", b.Cwd)
 	}
@@ -57,8 +81,19 @@ func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 		return nil, refuse(job.CausePolicy, "name %q, which the compiler would look for by itself", name)
 	}
 	p := compile.Parse(b.Args, d, environmentOf(b))
-	if p.Local {
+	outputs := p.Outputs
+	switch {
+	case image && p.Makes == nil:
+		return nil, refuse(job.CausePolicy, "a precompiled header that hosts do not make")
+	case image:
+		outputs = p.Makes.Outputs
+	case p.Local:
 		return nil, refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	for _, name := range p.Images {
+		if !slices.ContainsFunc(b.Images, func(x job.Body) bool { return ImageName(&x) == seenFrom(b.Cwd, name) }) {
+			return nil, refuse(job.CausePolicy, "precompiled header %q, which is not among those that the job has made", name)
+		}
 	}
 	if p.Machine() != nil {
 		return nil, refuse(job.CausePolicy, "native, which is another processor here")
@@ -66,11 +101,11 @@ func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 	if p.Sources != "" {
 		return nil, refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Sources)
 	}
-	outputs := b.Outputs
-	if n := len(outputs) - 1; p.Modules() && n >= 0 && outputs[n].Kind == unit.OutputModule {
-		outputs = outputs[:n] // its name depends on files, and means nothing here
+	made := b.Outputs
+	if n := len(made) - 1; p.Modules() && n >= 0 && made[n].Kind == unit.OutputModule {
+		made = made[:n] // its name depends on files, and means nothing here
 	}
-	if !slices.Equal(p.Outputs, outputs) {
+	if !slices.Equal(outputs, made) {
 		return nil, refuse(job.CausePolicy, "outputs are not those of the command")
 	}
 	if p.Raw {

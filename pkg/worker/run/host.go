@@ -24,6 +24,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/images"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
 
@@ -63,6 +64,8 @@ type Host struct {
 	OOMKills func() uint64
 	// Denied counts a compile that was stopped, or whose output was cut. The word is one of Denials.
 	Denied func(word string)
+	// Images keeps the precompiled headers that compiles on this host have made.
+	Images *images.Store
 	// Forgets grows when trees have to drop what they keep.
 	Forgets *atomic.Uint64
 

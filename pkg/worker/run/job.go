@@ -19,6 +19,7 @@ type Job struct {
 	Source    Source
 	Files     *files.Set    // set if the source was opened on arrival; nil: Do opens it
 	Tenant    *store.Tenant // a tree may keep files of the job for this tenant's next one; nil: it keeps none
+	Owner     string        // the tenant's name
 	Allowance *large.Allowance
 	Fetches   bool          // the client can fetch a result that is offered
 	Limit     time.Duration // of wall time
@@ -64,6 +65,9 @@ func (j *Job) Open(mem *large.Memory, scratch *Scratch) (body *job.Body, text []
 	}
 	if (len(body.Blobs)+len(body.Lists) > 0) != j.Asked.Store {
 		return nil, nil, Refused(job.Refuse(job.CauseMalformed, "the job says that it has contents to be kept or lists: %v; its body has %d and %d", j.Asked.Store, len(body.Blobs), len(body.Lists)))
+	}
+	if len(body.Images) > 0 && !j.Asked.Store {
+		return nil, nil, Refused(job.Refuse(job.CauseMalformed, "precompiled headers of a job without lists"))
 	}
 	if j.Read != nil {
 		j.Read(body)

@@ -2,6 +2,7 @@ package run
 
 import (
 	"errors"
+	"maps"
 	"path"
 	"slices"
 
@@ -38,15 +39,16 @@ func (p *Place) Stale() bool {
 	return p.layout.owner != nil && (p.layout.owner.Wiped() || p.layout.forgets != p.h.Forgets.Load())
 }
 
-// lay makes in the tree what a job of owner's finds on the build host. It returns the first error of check.
-func (p *Place) lay(owner *store.Tenant, in *files.Set, check func() error) error {
+// lay makes in the tree what a job of owner's finds on the build host, and precompiled headers. It returns the first error of
+// check.
+func (p *Place) lay(owner *store.Tenant, in *files.Set, made []laidImage, check func() error) error {
 	if owner == nil || len(in.Lists) == 0 {
 		if err := p.Forget(); err != nil {
 			return err
 		}
-		return lay(p.tree, in, check)
+		return p.layFresh(in, made, check)
 	}
-	err := p.layKept(owner, in, check)
+	err := p.layKept(owner, in, made, check)
 	if err == nil || errors.Is(err, files.ErrSpoiled) || check() != nil {
 		return err
 	}
@@ -54,19 +56,36 @@ func (p *Place) lay(owner *store.Tenant, in *files.Set, check func() error) erro
 	if err := errors.Join(p.tree.Clean(), p.Forget()); err != nil {
 		return err
 	}
-	return lay(p.tree, in, check)
+	return p.layFresh(in, made, check)
+}
+
+// layFresh is lay for a tree that keeps nothing.
+func (p *Place) layFresh(in *files.Set, made []laidImage, check func() error) error {
+	if err := lay(p.tree, in, check); err != nil {
+		return err
+	}
+	for i := range made {
+		if err := check(); err != nil {
+			return err
+		}
+		if err := p.tree.Write(made[i].name, made[i].Bytes(), imageTime, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // layKept is lay for a job with lists, whose files the tree keeps for the owner's next job.
-func (p *Place) layKept(owner *store.Tenant, in *files.Set, check func() error) error {
+func (p *Place) layKept(owner *store.Tenant, in *files.Set, made []laidImage, check func() error) error {
+	images := asKeptImages(made)
 	if p.layout.owner != owner {
 		if err := p.Forget(); err != nil {
 			return err
 		}
 		p.layout.owner, p.layout.forgets = owner, p.h.Forgets.Load()
 	}
-	if !slices.Equal(p.layout.lists, in.Lists) || slices.ContainsFunc(in.Body.Outputs, func(o unit.Output) bool { return p.tree.KeepsBase(path.Base(o.Name)) }) {
-		if err := p.retain(in); err != nil {
+	if !slices.Equal(p.layout.lists, in.Lists) || !maps.Equal(p.layout.images, images) || slices.ContainsFunc(in.Body.Outputs, func(o unit.Output) bool { return p.tree.KeepsBase(path.Base(o.Name)) }) {
+		if err := p.retain(in, images); err != nil {
 			return err
 		}
 	}
@@ -97,14 +116,25 @@ func (p *Place) layKept(owner *store.Tenant, in *files.Set, check func() error) 
 			rest = append(rest, i)
 		}
 	}
+	for i := range made {
+		if err := check(); err != nil {
+			return err
+		}
+		if _, ok := p.tree.Keeps(made[i].name); ok {
+			continue
+		}
+		if err := p.tree.Keep(made[i].name, images[made[i].name], made[i].Bytes()); err != nil {
+			return err
+		}
+	}
 	p.layout.lists, p.layout.rest = in.Lists, rest
 	return nil
 }
 
-// retain drops the kept files that the job must not see, and sets layout.rest to the files of its lists that
+// retain drops the kept files that the job must not see, which are all but its own and the images, and sets layout.rest to the files of its lists that
 // are still to be laid out.
-func (p *Place) retain(in *files.Set) error {
-	p.layout.lists, p.layout.rest = nil, nil
+func (p *Place) retain(in *files.Set, images map[string]privatetree.Kept) error {
+	p.layout.lists, p.layout.rest, p.layout.images = nil, nil, images
 	wanted := make(map[string]privatetree.Kept, len(in.Text)-in.FirstListed())
 	for i := in.FirstListed(); i < len(in.Text); i++ {
 		if in.Keepable(i) {
@@ -113,6 +143,9 @@ func (p *Place) retain(in *files.Set) error {
 	}
 	err := p.tree.Retain(func(name string, k privatetree.Kept) bool {
 		w, ok := wanted[name]
+		if !ok {
+			w, ok = images[name]
+		}
 		return ok && w == k
 	})
 	if err != nil {

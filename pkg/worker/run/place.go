@@ -45,10 +45,11 @@ type Place struct {
 // does for a job, apart from the compiler. A job still sees what its own lists name and nothing else: other
 // kept files are dropped first.
 type layout struct {
-	owner   *store.Tenant    // the tenant whose files they are; nil: nothing is kept
-	lists   []unit.ContentID // the lists that name them; nil: not all files of the lists are there
-	rest    []int            // indices of the files, in a job with these lists, that are not kept
-	forgets uint64           // Host.Forgets when the tree began to keep the owner's files
+	owner   *store.Tenant               // the tenant whose files they are; nil: nothing is kept
+	lists   []unit.ContentID            // the lists that name them; nil: not all files of the lists are there
+	images  map[string]privatetree.Kept // precompiled headers that may be among the kept files, by name
+	rest    []int                       // indices of the files, in a job with these lists, that are not kept
+	forgets uint64                      // Host.Forgets when the tree began to keep the owner's files
 }
 
 // NewPlace makes a place and its directory dir. Close ends the place.

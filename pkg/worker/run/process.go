@@ -57,6 +57,7 @@ type Process struct {
 	pid     int              // 0: not started, or reaped
 	run     *privatetree.Run // nil: not started in a tree, or ended
 	stopped job.Cause        // why it was killed, or must not start
+	told    chan struct{}    // closed by Stop; nil: nothing waits for it
 }
 
 // Stop kills the process with its group, or all processes of its tree, by SIGKILL. A process that has not
@@ -67,7 +68,28 @@ func (p *Process) Stop(why job.Cause) {
 	if p.stopped == job.CauseNone {
 		p.stopped = why
 	}
+	if p.told != nil {
+		close(p.told)
+		p.told = nil
+	}
 	p.killLocked()
+}
+
+// stops returns a channel that is closed once the job has to stop, for one caller at a time, which then calls forget.
+func (p *Process) stops() (stop <-chan struct{}, forget func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	told := make(chan struct{})
+	if p.stopped != job.CauseNone {
+		close(told)
+		return told, func() {}
+	}
+	p.told = told
+	return told, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.told = nil
+	}
 }
 
 // stopError says that the daemon stopped working on a job because the job had to stop.

@@ -25,19 +25,44 @@ type sourcesInTree struct {
 	j    *Job
 	plan *compile.Plan
 	env  []string
+	made [][]string // environments of the commands that make the job's precompiled headers
 }
 
 func (s *sourcesInTree) check() (err error) {
 	if s.plan, err = policy.Sources(s.j.body, compilerOf(s.j.Toolchain), s.j.Files.Text); err != nil {
 		return err
 	}
-	vars, err := policy.SourcesVariables(s.j.body.Env)
-	s.env = append([]string{"PATH=" + SearchPath, "TMPDIR=/tmp"}, vars...)
+	for _, x := range s.j.Files.Images {
+		if err := policy.Image(x.Body, compilerOf(s.j.Toolchain), x.Text); err != nil {
+			return err
+		}
+		env, err := treeEnvironment(x.Body)
+		if err != nil {
+			return err
+		}
+		s.made = append(s.made, env)
+	}
+	s.env, err = treeEnvironment(s.j.body)
 	return err
 }
 
+// treeEnvironment returns the environment of a command in a tree.
+func treeEnvironment(b *job.Body) ([]string, error) {
+	vars, err := policy.SourcesVariables(b.Env)
+	return append([]string{"PATH=" + SearchPath, "TMPDIR=/tmp"}, vars...), err
+}
+
 func (s *sourcesInTree) lay() error {
-	err := s.p.lay(s.j.Tenant, s.j.Files, s.j.Process.Check)
+	made, err := s.images()
+	defer func() {
+		for i := range made {
+			made[i].Free()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	err = s.p.lay(s.j.Tenant, s.j.Files, made, s.j.Process.Check)
 	if err == nil || errors.Is(err, files.ErrSpoiled) {
 		return err
 	}
@@ -92,7 +117,7 @@ const treeTemp = "/tmp/ccRdistc.s"
 // recipe returns what the driver would run, and the names of the files; nil means that the driver has to run.
 func (s *sourcesInTree) recipe() (*driver.Recipe, driver.Names) {
 	words, names, ok := s.plan.SharedWhole()
-	if !ok {
+	if !ok || len(s.j.body.Images) > 0 {
 		return nil, names
 	}
 	names.Temp = treeTemp

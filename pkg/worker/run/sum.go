@@ -10,7 +10,7 @@ import (
 
 // sum finds out what the tree shows to a job's compiler, if that is asked for.
 func (p *Place) sum(j *Job) {
-	if !j.Sum || j.Files == nil {
+	if !j.Sum || j.Files == nil || len(j.body.Images) > 0 {
 		return
 	}
 	v, err := j.Files.Inputs(func(name string) (at resultcache.Inode, mtime int64, err error) {

@@ -126,6 +126,10 @@ func (s *Session) read() Message {
 		msg = new(ipc.Control)
 	case ipc.KindReplace:
 		msg = new(ipc.Replace)
+	case ipc.KindMaking:
+		msg = new(Making)
+	case ipc.KindMade:
+		msg = Made{}
 	case ipc.KindGo:
 		msg = GoAhead{}
 	default:
@@ -141,3 +145,12 @@ func (s *Session) read() Message {
 	}
 	return msg
 }
+
+// Making announces a command that makes a precompiled header here.
+type Making struct{ ipc.Lease }
+
+// Made says that it has made it.
+type Made struct{}
+
+// Parse does nothing: there are no fields.
+func (Made) Parse([]byte) error { return nil }

@@ -1,0 +1,287 @@
+package known
+
+import (
+	"context"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sources"
+	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
+)
+
+// A precompiled header is an image of the memory of a compiler, and no host takes one. A host makes it itself, by the command
+// that has made the one here, of the same files. What is known of that command, and of what it has read, is a recipe. It is of
+// use only while the image is still what came out of that command, and while the files are still what went in: a compiler may
+// go on using an image whose headers have changed, or complain about it, and no host could do the same.
+
+// recipe says how an image was made. It does not change.
+type recipe struct {
+	body     job.Body
+	set      *inputs.Set // inputs.Set.Whole
+	list     unit.ContentID
+	at       stamp.Stamp // of the image
+	compiler *compilers.Compiler
+	query    *inputs.Query
+	ask      []string
+}
+
+// images holds the recipes by the names of their images, absolute and without links.
+type images struct {
+	mu      sync.Mutex
+	recipes map[string]*recipe
+	making  map[string]*making
+}
+
+// making are the commands under way that make one image.
+type making struct {
+	commands int
+	twice    bool          // there was more than one: which of them the image is from is not certain
+	done     chan struct{} // closed when the last one has ended
+}
+
+// mostImages bounds the recipes that are kept.
+const mostImages = 1024
+
+// Making is a command that makes an image here.
+type Making struct {
+	t    *Table
+	name string // of the image
+	c    *Command
+	plan *compile.Plan
+	from *inputs.Set // what it was to be made of when it began; nil: not known, and there will be no recipe
+	made *recipe     // nil: none
+}
+
+// Make announces a command that makes an image here, before it starts. It returns nil if the command makes none, or not in a
+// way that hosts can repeat. The caller calls End.
+func (t *Table) Make(c *Command) *Making {
+	l := c.Lease
+	cmd := l.Command
+	if cmd == nil || c.Foreign || !sees(cmd.View, l.Cwd) {
+		return nil
+	}
+	driver, ok := compile.DriverOf(cmd.Argv0, cmd.Real)
+	if !ok {
+		return nil
+	}
+	plan := compile.Parse(cmd.Args, driver, variables(cmd.Env))
+	if plan.Makes == nil {
+		return nil
+	}
+	m := &Making{t: t, c: c, plan: plan.Header()}
+	out := path.Clean(from(l.Cwd, plan.Makes.Outputs[0].Name))
+	dir := sources.RealPath(filepath.Dir(out))
+	if dir == "" {
+		return nil
+	}
+	m.name = path.Join(dir, path.Base(out))
+	t.images.begin(m.name)
+	if m.name == out { // otherwise a host could not tell where users find it
+		m.from = m.reads()
+	}
+	return m
+}
+
+// reads returns what the command reads as it is now, or nil if that is not known.
+func (m *Making) reads() *inputs.Set {
+	q, ask, ok := query(m.c, m.plan)
+	if !ok {
+		return nil
+	}
+	q.Key += "\x01image"
+	set, why := m.t.resolve(m.c.Compiler, q, m.plan.Language, ask)
+	if why != "" || !alone(q, set, m.name) || set.Timed || set.Unsure {
+		return nil
+	}
+	return set.Whole()
+}
+
+// alone reports whether no image goes into the one of that name. gcc empties that before it looks for images.
+func alone(q *inputs.Query, set *inputs.Set, name string) bool {
+	return len(set.Images) == 0 || q.GCC && len(set.Images) == 1 && set.Images[0] == name
+}
+
+// Made says that the command has made the image. It waits until any later change of the image would show in its stamp, so the
+// build must not go on meanwhile. The recipe is kept if what the command was to read has not changed.
+func (m *Making) Made(ctx context.Context) {
+	if m.from != nil {
+		m.made = m.recipe(ctx)
+	}
+}
+
+// End says that the command has ended.
+func (m *Making) End() { m.t.images.end(m.name, m.made) }
+
+// recipe returns the recipe of the image that the command has made, or nil if there is none.
+func (m *Making) recipe(ctx context.Context) *recipe {
+	var fs unix.Statfs_t
+	if unix.Statfs(m.name, &fs) != nil || !stamp.Faithful(&fs) {
+		return nil
+	}
+	at, ok := look(m.name)
+	now := time.Now().UnixNano()
+	if rest := at.CTime + stamp.Tick + 1 - now; ok && rest > 0 {
+		if rest > stamp.Tick+1 { // the clock was set back
+			return nil
+		}
+		select {
+		case <-time.After(time.Duration(rest)):
+		case <-ctx.Done():
+			return nil
+		}
+		again, there := look(m.name)
+		ok = there && again == at && at.Settled(time.Now().UnixNano())
+	}
+	if !ok {
+		return nil
+	}
+	l, cmd, set := m.c.Lease, m.c.Lease.Command, m.reads()
+	if set == nil {
+		return nil
+	}
+	q, ask, _ := query(m.c, m.plan)
+	q.Key += "\x01image"
+	r := &recipe{set: set, at: at, compiler: m.c.Compiler, query: q, ask: ask}
+	r.list, _ = set.List()
+	if began, _ := m.from.List(); began != r.list {
+		return nil
+	}
+	r.body = job.Body{Argv0: cmd.Argv0, Compiler: cmd.Real, Args: m.plan.Whole(), Language: m.plan.Language, Name: filepath.Base(m.plan.Source), Cwd: l.Cwd,
+		Env: cmd.Env, Outputs: m.plan.Makes.Outputs, Lists: []unit.ContentID{r.list}}
+	return r
+}
+
+// look returns the stamp of an image.
+func look(name string) (stamp.Stamp, bool) {
+	var st unix.Stat_t
+	if unix.Lstat(name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return stamp.Stamp{}, false
+	}
+	return stamp.Of(&st), true
+}
+
+func (x *images) begin(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.making == nil {
+		x.recipes, x.making = make(map[string]*recipe), make(map[string]*making)
+	}
+	delete(x.recipes, name)
+	m := x.making[name]
+	if m == nil {
+		m = &making{done: make(chan struct{})}
+		x.making[name] = m
+	}
+	m.commands++
+	m.twice = m.twice || m.commands > 1
+}
+
+func (x *images) end(name string, r *recipe) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.making[name]
+	if m.commands--; m.commands > 0 {
+		return
+	}
+	delete(x.making, name)
+	if r != nil && !m.twice {
+		if len(x.recipes) >= mostImages {
+			clear(x.recipes)
+		}
+		x.recipes[name] = r
+	}
+	close(m.done)
+}
+
+// find returns the recipe of an image, or nil. It waits for commands that make it: the build system believes that they have
+// ended, and so their word is on its way.
+func (x *images) find(ctx context.Context, name string) *recipe {
+	x.mu.Lock()
+	m, r := x.making[name], x.recipes[name]
+	x.mu.Unlock()
+	if m == nil {
+		return r
+	}
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.recipes[name]
+}
+
+// use returns the recipes of all images that a compile finds here. why says why there is none for one of them.
+func (t *Table) use(ctx context.Context, c *Command, plan *compile.Plan, set *inputs.Set) (all []*recipe, why string) {
+	names := slices.Clone(set.Images)
+	for _, n := range plan.Images {
+		real := sources.RealPath(from(c.Lease.Cwd, n))
+		if real == "" || real != path.Clean(from(c.Lease.Cwd, n)) {
+			return nil, inputs.DoubtPCH
+		}
+		names = append(names, real)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) > job.MaxImages {
+		return nil, inputs.DoubtPCH
+	}
+	for _, n := range names {
+		r := t.images.find(ctx, n)
+		if r == nil || !t.fresh(r, n) || r.compiler.ID != c.Compiler.ID || r.body.Argv0 != c.Lease.Command.Argv0 || r.body.Compiler != c.Lease.Command.Real {
+			t.log.Debug("a precompiled header cannot be made elsewhere", "source", plan.Source, "image", n, "known", r != nil)
+			return nil, inputs.DoubtPCH
+		}
+		all = append(all, r)
+	}
+	return all, ""
+}
+
+// fresh reports whether an image, and what it was made of, are unchanged.
+func (t *Table) fresh(r *recipe, name string) bool {
+	if at, ok := look(name); !ok || at != r.at {
+		return false
+	}
+	set, why := t.resolve(r.compiler, r.query, r.body.Language, r.ask)
+	if why != "" || !alone(r.query, set, name) {
+		return false
+	}
+	list, _ := set.Whole().List()
+	return list == r.list
+}
+
+// with returns set, or a set that also has what images are made of: clang compares that with what it has noted in the image.
+func (t *Table) with(c *compilers.Compiler, q *inputs.Query, language string, ask []string, set *inputs.Set, used []*recipe) (*inputs.Set, string) {
+	var more []string
+	for _, r := range used {
+		more = append(more, set.Lacks(r.set)...)
+	}
+	if len(more) == 0 {
+		return set, ""
+	}
+	slices.Sort(more)
+	wider := *q
+	wider.More = slices.Concat(q.More, slices.Compact(more))
+	wider.Key += "\x01" + strings.Join(more, "\x00")
+	return t.resolve(c, &wider, language, ask)
+}
+
+// from returns a name as seen from cwd.
+func from(cwd, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
+	return cwd + "/" + name
+}

@@ -1,0 +1,37 @@
+package connmgr
+
+import (
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+)
+
+// onMaking finds out of what a precompiled header will be made by the command that the wrapper is about to run here. If that
+// is not known, compiles that use the header will run here too.
+func (c *client) onMaking(f *ipc.Lease) {
+	if c.makes != nil || c.foreign() || f.Command == nil {
+		return
+	}
+	found, err := c.m.o.Identify(c.Context(), f.Compiler, toolchain.Env{Path: f.Path, Cwd: f.Cwd, Libraries: f.Libraries})
+	if err != nil {
+		return
+	}
+	compiler := c.m.compilers.Of(found, f.Compiler)
+	c.makes = c.m.known.Make(&known.Command{Lease: f, Compiler: &compiler})
+}
+
+// onMade keeps how the precompiled header was made, before the wrapper's build goes on.
+func (c *client) onMade() error {
+	if c.makes != nil {
+		c.makes.Made(c.Context())
+		c.endMaking()
+	}
+	return c.SendFrame(ipc.AppendBare(nil, ipc.KindGo))
+}
+
+func (c *client) endMaking() {
+	if c.makes != nil {
+		c.makes.End()
+		c.makes = nil
+	}
+}

@@ -1,0 +1,131 @@
+package run
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/worker/files"
+	"github.com/rdistcc/rdistcc/pkg/worker/images"
+	"github.com/rdistcc/rdistcc/pkg/worker/policy"
+)
+
+// Precompiled headers are images of a compiler's memory, and its author could make the compiler that uses one run anything.
+// None comes from outside: a job says by which command, and of which files, the one on its build host was made, and the same
+// compiler makes another one in the job's tree, confined as the job itself.
+
+// laidImage is an image with the name under which a job sees it.
+type laidImage struct {
+	*images.Image
+	name string
+}
+
+// imageTime is the time of change of all images: no compiler looks at it.
+const imageTime = 1e9
+
+// asKeptImages returns the records that a tree keeps of images, by name.
+func asKeptImages(made []laidImage) map[string]privatetree.Kept {
+	if len(made) == 0 {
+		return nil
+	}
+	kept := make(map[string]privatetree.Kept, len(made))
+	for _, x := range made {
+		kept[x.name] = privatetree.Kept{Sum: x.Key, MTime: imageTime}
+	}
+	return kept
+}
+
+// images returns the job's precompiled headers, made now if they are not there. The caller frees those that are returned,
+// also with an error.
+func (s *sourcesInTree) images() (made []laidImage, err error) {
+	for i, in := range s.j.Files.Images {
+		x, err := s.image(in, s.made[i])
+		if err != nil {
+			return made, err
+		}
+		made = append(made, laidImage{x, policy.ImageName(in.Body)})
+	}
+	return made, nil
+}
+
+func (s *sourcesInTree) image(in *files.Set, env []string) (*images.Image, error) {
+	stop, forget := s.j.Process.stops()
+	defer forget()
+	x, err := s.p.h.Images.Get(s.imageKey(in), s.j.Owner, stop, func(to *os.File) error { return s.makeImage(in, env, to) })
+	if errors.Is(err, images.ErrStopped) {
+		err = s.j.Process.Check()
+	}
+	return x, err
+}
+
+// imageKey returns the name of an image: the tenant, the compiler, the command, and the list that names all that it reads.
+func (s *sourcesInTree) imageKey(in *files.Set) images.Key {
+	b := *in.Body
+	b.Files, b.Dirs, b.Links, b.Lists = nil, nil, nil, in.Lists
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte("rdistcc image 1"), []byte(s.j.Owner), s.j.Toolchain.ID[:], []byte(s.j.Toolchain.Root), []byte(s.j.Toolchain.Exec), b.Append(nil)} {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(part)))
+		h.Write(n[:])
+		h.Write(part)
+	}
+	return images.Key(h.Sum(nil))
+}
+
+// makeImage runs the command that makes an image, and copies the image to a file. It leaves the tree clean.
+func (s *sourcesInTree) makeImage(in *files.Set, env []string, to *os.File) error {
+	p, b := s.p, in.Body
+	if err := p.lay(s.j.Tenant, in, nil, s.j.Process.Check); err != nil {
+		return blamed(err)
+	}
+	out, err := p.newCapture()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	c := p.command(env, b.Cwd, out, s.j.Limit)
+	exec := s.j.Toolchain.Exec
+	c.Path, c.Argv = exec, append([]string{calledAs(exec, b.Argv0)}, b.Args...)
+	o, err := s.j.Process.runIn(p.tree, c, s.j.Limit)
+	if err != nil {
+		return err
+	}
+	s.j.Excess = o.Excess
+	limits := p.h.limits(s.j.Limit)
+	switch no := p.h.exceeded(o.Excess, &limits); {
+	case o.Stopped != job.CauseNone:
+		return &stopError{o.Stopped}
+	case no != nil:
+		p.h.Denied(denial(o.Excess))
+		return no
+	case !o.Well():
+		return job.Refuse(job.CauseTree, "the command that makes the precompiled header %s ends with status %d here", policy.ImageName(b), o.Exit)
+	}
+	s.j.Excess = sandbox.ExcessNone
+	f, err := p.tree.Open(seenFrom(b.Cwd, b.Outputs[0].Name))
+	if err != nil {
+		return job.Refuse(job.CauseTree, "the precompiled header %s is not there: %v", policy.ImageName(b), err)
+	}
+	if err := copyOut(f.FD, to); err != nil {
+		return err
+	}
+	return p.tree.Clean()
+}
+
+// copyOut copies the file fd, which it closes, to another one.
+func copyOut(fd int, to *os.File) error {
+	from := os.NewFile(uintptr(fd), "image")
+	defer from.Close()
+	if err := unix.SetNonblock(fd, false); err != nil {
+		return err
+	}
+	_, err := io.Copy(to, from)
+	return err
+}
