@@ -21,14 +21,14 @@ import (
 
 // site is a farm with one host, and a directory in which commands run.
 type site struct {
-	*testing.T
+	testing.TB
 	*farm.Farm
 	ctx  context.Context
 	work string
 }
 
 // start starts a farm. Its daemon has these settings in addition.
-func start(t *testing.T, daemon string) *site {
+func start(t testing.TB, daemon string) *site {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("builds the programs and starts a farm")
