@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"github.com/rdistcc/rdistcc/internal/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
@@ -42,6 +43,10 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 		return nil
 	case no != nil:
 		return c.goLocal(no)
+	case r.Exit != 0 && len(k.Images) > 0:
+		// A compiler can fail to load a precompiled header for want of the addresses that it was made for, which says
+		// nothing about the source.
+		return c.goLocal(&ipc.GoLocal{Reason: reason.Diagnostics, Host: r.Host})
 	}
 	return c.sendKnown(k, r, fd)
 }

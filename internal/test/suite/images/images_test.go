@@ -95,7 +95,11 @@ func TestSequences(t *testing.T) {
 			s.use("a part has another time", dir, here, compile()...)
 			build("")
 			s.use("made of the part with that time", dir, remote, compile()...)
-			s.use("other options", dir, remote, compile("-O2", "-fno-common", "-ffast-math")...)
+			valid := remote
+			if !gcc { // clang says that the header was made with others, and fails
+				valid = "local:diagnostics"
+			}
+			s.use("other options", dir, valid, compile("-O2", "-fno-common", "-ffast-math")...)
 			build("-DPART_OF=3")
 			s.use("made with other words", dir, remote, compile()...)
 			s.sh(dir, "touch "+m.image)
@@ -141,7 +145,7 @@ func TestSequences(t *testing.T) {
 			file("x"+m.suffix, source+"int g(void) { }\nstatic int unused;\n")
 			s.use("warnings", dir, remote, compile("-Wall")...)
 			file("x"+m.suffix, source+"int g(void) { return length(; }\n")
-			s.use("an error", dir, "", compile()...)
+			s.use("an error", dir, "local:diagnostics", compile()...)
 			file("x"+m.suffix, source)
 			// What writes it otherwise, or reads it otherwise, stays here.
 			s.use("preprocessed", dir, "local:preprocess", append([]string{m.cc, "-E"}, append(m.use, "x"+m.suffix)...)...)
