@@ -191,7 +191,7 @@ func (c *conn) hello(m *job.Hello) error {
 	list, more := s.compilers.Now()
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), Eager: uint32(s.o.Eager), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(list)), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, SlotsKept: c.kept.use, Sandbox: uint16(s.measuresLocked()),
+		Toolchains: uint16(len(list) + len(s.received(c))), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, SlotsKept: c.kept.use, Sandbox: uint16(s.measuresLocked()),
 		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Shelf: c.shelf.window(), Group: c.shelf.shares(), Load: s.loadLocked(),
 	})
 	if err != nil {

@@ -308,7 +308,7 @@ func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 			x.count(true, bytes)
 		}
 		return
-	case errors.As(err, &no), errors.Is(err, ErrQuota), errors.Is(err, parcel.ErrCannotTravel):
+	case errors.As(err, &no), errors.Is(err, ErrQuota), errors.Is(err, ErrUnfit), errors.Is(err, parcel.ErrCannotTravel):
 		d.Refused, d.pause = true, refusedTime
 	default:
 		d.Refused, d.pause = false, min(max(2*d.pause, x.o.Pause), mostPause)

@@ -239,6 +239,32 @@ func TestQuota(t *testing.T) {
 	})
 }
 
+// TestUnfit: a toolchain that the host could not run is not sent. One for the host's kernel and processor is (TestSend).
+func TestUnfit(t *testing.T) {
+	for why, needs := range map[string]parcel.Needs{
+		"it is for s390x, and the host is ": {Machine: "s390x"}, "it needs Linux 99.1.0, and the host has ": {Kernel: parcel.Version{99, 1}},
+	} {
+		s := newSite(t, 1<<30)
+		x := s.outfitter()
+		tc := program(t, "/bin/true")
+		k := &kit{tc: *tc, again: same(tc)}
+		pack, err := x.pack(k)
+		must(t, err)
+		pack.parcel.Needs = needs
+		x.mu.Lock()
+		x.used[tc.ID], k.last = k, time.Now()
+		x.mu.Unlock()
+		x.kick()
+		s.wait(why, func() bool {
+			st := x.States(host)
+			return len(st) == 1 && st[0].Refused && strings.Contains(st[0].Err, why)
+		})
+		if n := s.store.Stats(); n.Bytes != 0 || s.has(tc.ID) {
+			t.Errorf("the host has %+v", n)
+		}
+	}
+}
+
 // TestCannotTravel: a compiler whose files lie where every host has its own is not sent.
 func TestCannotTravel(t *testing.T) {
 	s := newSite(t, 1<<30)

@@ -18,6 +18,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
 )
 
+// ErrUnfit is wrapped by the error about a host that could not run a toolchain.
+var ErrUnfit = errors.New("the host cannot run it")
+
 // ErrQuota is wrapped by the error about a host that has no room for a toolchain.
 var ErrQuota = errors.New("the host has no room for it")
 
@@ -46,6 +49,9 @@ func (x *Outfitter) send(addr string, d *delivery, k *kit) (sent uint64, err err
 	}, MaxConnsPerHost: 1, DisableCompression: true, ExpectContinueTimeout: 5 * time.Second}
 	defer t.CloseIdleConnections()
 	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, packed: packed, progress: x.progress(d)}
+	if err := s.fits(); err != nil {
+		return out.Load(), err
+	}
 	for {
 		o, err := s.offer()
 		if err != nil || len(o.Missing) == 0 {
@@ -96,6 +102,9 @@ type sender struct {
 	progress func(n uint64)
 }
 
+// errSilent is the answer of a daemon that does not know the question.
+var errSilent = errors.New("the host's rdistccd is too old")
+
 var errBusy = errors.New("another client is sending it")
 
 // do sends a request, and decodes the answer if into is not nil.
@@ -120,6 +129,9 @@ func (s *sender) do(method, path string, body io.Reader, packed bool, into any) 
 	if a.StatusCode >= 300 {
 		var no parcel.Refusal
 		if err := json.NewDecoder(answer).Decode(&no); err != nil {
+			if a.StatusCode == http.StatusNotFound {
+				return errSilent
+			}
 			return fmt.Errorf("the host answers with status %s", a.Status)
 		}
 		switch no.Cause {
@@ -134,6 +146,18 @@ func (s *sender) do(method, path string, body io.Reader, packed bool, into any) 
 		return nil
 	}
 	return json.NewDecoder(answer).Decode(into)
+}
+
+// fits returns an error if the host could not run the toolchain. A daemon that says nothing of itself is offered it.
+func (s *sender) fits() error {
+	var h parcel.About
+	if err := s.do(http.MethodGet, "/about", nil, false, &h); err != nil && !errors.Is(err, errSilent) {
+		return err
+	}
+	if why := s.parcel.Needs.Missing(&h); why != "" {
+		return fmt.Errorf("%w: it %s", ErrUnfit, why)
+	}
+	return nil
 }
 
 func (s *sender) offer() (o parcel.Offered, err error) {

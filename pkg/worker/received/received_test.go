@@ -250,6 +250,11 @@ func TestQuota(t *testing.T) {
 	if usable(s, "alice") != 2 || s.Stats().Bytes > quota/2 {
 		t.Errorf("%d toolchains, %+v", usable(s, "alice"), s.Stats())
 	}
+	p, err := parcel.Parse(kits[0].encoded)
+	must(t, err)
+	if h := newHeld(p); s.Room("alice") != quota/2-h.size-h.names || s.Room("bob") != quota/2 {
+		t.Errorf("room for %d and %d", s.Room("alice"), s.Room("bob"))
+	}
 	if _, _, err := s.Use("alice", kits[1].id(t)); !errors.Is(err, ErrUnknown) {
 		t.Errorf("%v", err)
 	}

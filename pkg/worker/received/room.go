@@ -61,6 +61,25 @@ func (s *Store) admit(tenant string, h *held) error {
 	return nil
 }
 
+// Room returns how many bytes the largest toolchain may have that a tenant could send now, what its names cost included, as far as
+// that depends on quotas and on what is in use.
+func (s *Store) Room(tenant string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	half := uint64(s.o.Quota / 2)
+	var stays, all uint64 // what cannot make room: of this tenant, and of all
+	for _, h := range s.parcels {
+		if h.complete && h.users == 0 {
+			continue
+		}
+		all += h.size + h.names
+		if h.tenants[tenant] {
+			stays += h.size + h.names
+		}
+	}
+	return min(half-min(half, stays), uint64(s.o.Quota)-min(uint64(s.o.Quota), all))
+}
+
 // allNames returns what the names of all parcels and of h cost.
 func (s *Store) allNames(h *held) int64 {
 	n := h.names

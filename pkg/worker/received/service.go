@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/compress"
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
@@ -20,6 +23,7 @@ import (
 
 // Service takes toolchains by HTTP, on streams whose peers are known:
 //
+//	GET  /about                        the answer is a parcel.About in JSON
 //	POST /offer                        an encoded parcel; the answer is a parcel.Offered in JSON
 //	PUT  /content/ID/NAME?at=N         a content of a parcel from byte N on, compressed if Content-Encoding is zstd
 //
@@ -48,6 +52,7 @@ const pieceTime = 10 * time.Minute
 func NewService(s *Store, log *slog.Logger, arrived func(tenant string)) *Service {
 	v := &Service{s: s, conn: make(chan net.Conn), gone: make(chan struct{}), done: make(chan struct{})}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /about", v.about)
 	mux.HandleFunc("POST /offer", func(w http.ResponseWriter, r *http.Request) { v.offer(w, r, arrived) })
 	mux.HandleFunc("PUT /content/{id}/{name}", func(w http.ResponseWriter, r *http.Request) { v.content(w, r, arrived) })
 	v.http = &http.Server{
@@ -104,6 +109,19 @@ func tenantOf(r *http.Request) string {
 	t, _ := r.Context().Value(tenantKey{}).(string) // ConnContext has set it
 	return t
 }
+
+// about says what a toolchain must be like to be of use here.
+func (v *Service) about(w http.ResponseWriter, r *http.Request) {
+	a := parcel.About{Machine: machines[runtime.GOARCH], Room: v.s.Room(tenantOf(r))}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err == nil {
+		a.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	answer(w, http.StatusOK, a)
+}
+
+// machines says which programs the sandbox of this daemon lets run, as uname -m would.
+var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 func (v *Service) offer(w http.ResponseWriter, r *http.Request, arrived func(string)) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, parcel.MaxEncoded))
