@@ -21,8 +21,8 @@ const compileTime = 30 * time.Second
 
 const doctorSource = "int x;\n"
 
-// compile has the host compile one line, and compares its object with that of the compiler here.
-func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *localTool) {
+// compile has the host compile one line by a compiler that it has under that name, and compares its object with that of the compiler here.
+func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *localTool, id unit.ToolchainID) {
 	ctx, cancel := context.WithTimeout(ctx, max(compileTime, d.timeout))
 	defer cancel()
 	name := filepath.Base(t.Exec)
@@ -37,7 +37,7 @@ func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *
 	}
 	begin := time.Now()
 	r, err := c.Run(ctx, &rawjob.Job{
-		Toolchain: t.ID, Text: []byte(doctorSource),
+		Toolchain: id, Text: []byte(doctorSource),
 		Body: &job.Body{Argv0: name, Language: language, Name: "x.c", Cwd: "/", Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}},
 	})
 	took := time.Since(begin)

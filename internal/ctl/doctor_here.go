@@ -15,14 +15,14 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
-	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
 // localTool is a compiler of this machine, with the names that it is called by.
 type localTool struct {
 	toolchain.Toolchain
-	names []string
+	names   []string
+	packing []*packing // of each name: a parcel has the links that lead from it
 }
 
 // doctorNames lists the compilers to look for on PATH.
@@ -48,9 +48,10 @@ func (d *doctor) compilers(f *findings) {
 		known = append(known, name)
 		if i := slices.IndexFunc(d.tools, func(o localTool) bool { return o.ID == t.ID }); i >= 0 {
 			d.tools[i].names = append(d.tools[i].names, name)
+			d.tools[i].packing = append(d.tools[i].packing, &packing{tc: t})
 			continue
 		}
-		d.tools = append(d.tools, localTool{t, []string{name}})
+		d.tools = append(d.tools, localTool{t, []string{name}, []*packing{{tc: t}}})
 	}
 	switch {
 	case len(known) == 0 && len(strange) == 0:
@@ -195,6 +196,3 @@ func (d *doctor) links(f *findings) {
 		f.ok("links", "none on PATH: builds call rdistcc by name (rdistcc gcc ...), or rdistcc install-links DIR")
 	}
 }
-
-// has reports whether a host has the compiler.
-func (t *localTool) has(ids []unit.ToolchainID) bool { return slices.Contains(ids, t.ID) }

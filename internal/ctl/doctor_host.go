@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -72,12 +74,12 @@ func (d *doctor) host(f *findings, h hostlist.Host) {
 			return
 		}
 	}
-	found := d.toolchains(f, ids)
+	found, id := d.toolchains(ctx, f, ids, func() (*parcel.About, error) { return d.takes(ctx, dev, h.Addr()) })
 	d.places(f, w)
 	d.confinement(f, w)
 	d.roundTrip(ctx, f, c)
 	if found != nil {
-		d.compile(ctx, f, c, found)
+		d.compile(ctx, f, c, found, id)
 	}
 }
 
@@ -299,33 +301,62 @@ func (d *doctor) clock(f *findings, x *doctorDial, theirs int64, at time.Time) {
 	}
 }
 
-// toolchains reports which of the compilers here the host has; found is one of these.
-func (d *doctor) toolchains(f *findings, ids []unit.ToolchainID) (found *localTool) {
-	var have, lack []string
+// toolchains reports which of the compilers here the host has, or can be sent; found is one that it has, and id its name for it.
+// takes asks what the host takes.
+func (d *doctor) toolchains(ctx context.Context, f *findings, ids []unit.ToolchainID, takes func() (*parcel.About, error)) (found *localTool, id unit.ToolchainID) {
+	var have, come, lack, why []string
+	var about *parcel.About
+	var no error
 	for i := range d.tools {
 		t := &d.tools[i]
 		name := fmt.Sprintf("%s (%s %s)", strings.Join(t.names, " "), t.Family, t.Version)
-		if !t.has(ids) {
-			lack = append(lack, name)
+		if called, ok := t.called(ctx, ids); ok {
+			have = append(have, name)
+			if found == nil {
+				found, id = t, called
+			}
 			continue
 		}
-		have = append(have, name)
-		if found == nil {
-			found = t
+		if about == nil && no == nil {
+			about, no = takes()
 		}
+		w := ""
+		if no != nil {
+			w = no.Error()
+		} else {
+			w = d.unsendable(ctx, t, about)
+		}
+		switch {
+		case w == "":
+			come = append(come, name)
+			continue
+		case !slices.Contains(why, w):
+			why = append(why, w)
+		}
+		lack = append(lack, name)
 	}
-	const remedy = "install there the very packages that are here: files are compared, not versions; then rdistccd finds them by itself"
+	var text []string
+	if len(have) > 0 {
+		text = append(text, "has "+strings.Join(have, ", "))
+	}
+	if len(come) > 0 {
+		text = append(text, "is sent "+strings.Join(come, ", ")+" when a command uses it")
+	}
+	if len(lack) > 0 {
+		text = append(text, fmt.Sprintf("lacks %s, and cannot be sent it: %s", strings.Join(lack, ", "), strings.Join(why, "; ")))
+	}
+	const remedy = "docs/toolchains.md says what hosts must be like to be sent compilers; or install there the very packages that are here"
 	switch {
 	case len(d.tools) == 0:
 		f.warn("toolchains", fmt.Sprintf("no compiler here to compare; the host has %d", len(ids)), "")
-	case len(have) == 0:
-		f.fail("toolchains", fmt.Sprintf("none of the compilers here: it lacks %s; it has %d others", strings.Join(lack, ", "), len(ids)), remedy)
+	case len(have)+len(come) == 0:
+		f.fail("toolchains", fmt.Sprintf("none of the compilers here: it %s; it has %d others", strings.Join(text, "; "), len(ids)), remedy)
 	case len(lack) > 0:
-		f.warn("toolchains", fmt.Sprintf("has %s; lacks %s", strings.Join(have, ", "), strings.Join(lack, ", ")), remedy)
+		f.warn("toolchains", strings.Join(text, "; "), remedy)
 	default:
-		f.ok("toolchains", "has %s", strings.Join(have, ", "))
+		f.ok("toolchains", "%s", strings.Join(text, "; "))
 	}
-	return found
+	return found, id
 }
 
 func (d *doctor) places(f *findings, w *job.Welcome) {

@@ -55,3 +55,38 @@ func TestCommandRefused(t *testing.T) {
 		t.Errorf("%s", got.out)
 	}
 }
+
+// TestDoctor: it tells which compilers a host has, and which it is going to be sent; or why it cannot be.
+func TestDoctor(t *testing.T) {
+	cc := compilers(t, "gcc", "clang")[0]
+	for what, c := range map[string]struct {
+		settings string
+		status   int
+		why      string
+	}{
+		"sent":     {bare, 0, "when a command uses it"},
+		"none":     {"toolchains: {dirs: [/nowhere], accept: none}\n", 100, "cannot be sent it: this daemon accepts no toolchains (toolchains.accept)"},
+		"unsafe":   {bare + "sandbox: off\n", 100, "does not confine compiles"},
+		"no room":  {"toolchains: {dirs: [/nowhere], size: 1MiB}\n", 100, "the host has room for 512KiB"},
+		"received": {bare, 0, "gives the same object as here"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := prepare(t, c.settings)
+			d, err := s.StartDaemonUnready(s.ctx, "host", "--jobs", "2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.StartManager(s.ctx, "--hosts", d.Addr); err != nil {
+				t.Fatal(err)
+			}
+			if what == "received" {
+				if got := s.run("toolchain", "send", d.Addr, cc); got.status != 0 {
+					t.Fatal(got.out)
+				}
+			}
+			if got := s.run("doctor", d.Addr); got.status != c.status || !strings.Contains(got.out, c.why) {
+				t.Errorf("exit %d, %s", got.status, got.out)
+			}
+		})
+	}
+}
