@@ -83,7 +83,7 @@ func New(o Options) (*Manager, error) {
 func (m *Manager) farmOptions() farm.Options {
 	o := &m.o
 	return farm.Options{
-		Results: o.shelves(),
+		Results: o.shelves(), Equips: o.SendToolchains != nil,
 		Bare:    m.base.Carriers.Carrier == job.Pull && !m.base.Carriers.Auto,
 		Device:  o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,

@@ -244,3 +244,44 @@ func TestIdentifyingHost(t *testing.T) {
 	s.Identifying("a", false)
 	wantLocal(t, s.Pick(late, j), reason.Toolchain, "does not have")
 }
+
+// TestEquipping: a job that may not run here waits for a host that is being sent its compiler, for as long as that makes progress. Another
+// job does not.
+func TestEquipping(t *testing.T) {
+	s := New(Config{Rand: func() float64 { return 0 }, Strict: time.Minute})
+	at := func(n int) time.Time { return t0.Add(time.Duration(n) * time.Second) }
+	s.Ensure(t0, hosts("a"))
+	s.Connecting(t0, "a")
+	s.Up(t0, "a", Capacity{Jobs: 1, Tree: true, Equipped: true})
+	s.Credits(t0, "a", 1)
+	strict := func() *Job { j := job(hosts("a")...); j.Strict = true; return j }
+	waits := func(n int) {
+		t.Helper()
+		if d := s.Pick(at(n), strict()); d.Verdict != Wait || !d.Gone || d.Until.IsZero() {
+			t.Errorf("after %d s: %+v", n, d)
+		}
+	}
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), "refused:toolchain", "does not have this compiler")
+	waits(0)
+	waits(59)
+	wantLocal(t, s.Pick(at(60), strict()), "refused:toolchain", "does not have this compiler") // nobody says anything of it
+	s.Coming(at(60), "a", tool, true)
+	waits(60)
+	waits(119)
+	s.Coming(at(110), "a", tool, true)
+	waits(169)
+	wantLocal(t, s.Pick(at(170), strict()), "refused:toolchain", "does not have this compiler")
+	s.Coming(at(171), "a", tool, true)
+	waits(171)
+	s.Coming(at(172), "a", tool, false) // the host refuses it
+	wantLocal(t, s.Pick(at(172), strict()), "refused:toolchain", "does not have this compiler")
+	s.Coming(at(173), "a", tool, true)
+	waits(173)
+	s.Toolchains("a", tool)
+	wantRun(t, s.Pick(at(174), strict()), "a")
+	s.Done(at(175), "a", OK, Report{})
+
+	// One that is not sent toolchains is not waited for.
+	s.Up(at(200), "a", Capacity{Jobs: 1})
+	wantLocal(t, s.Pick(at(200), strict()), "refused:toolchain", "does not have this compiler")
+}

@@ -50,6 +50,10 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		if h.identifying && j.Strict {
 			end = later(end, s.strictEnd(now, j))
 		}
+		if come := s.equipped(now, h, j); now.Before(come) {
+			w.back(come)
+			return nowhere
+		}
 		switch {
 		case h.capable() && !h.identifying || !now.Before(end):
 			no.toolchain, no.identifying = h.addr, h.identifying

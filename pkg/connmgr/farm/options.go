@@ -34,6 +34,7 @@ type Options struct {
 
 	Bare          bool // sources are not written: credits need no slots
 	Results       bool // results that daemons keep are of interest
+	Equips        bool // hosts are sent toolchains that they lack, and Coming says how that goes
 	DialTimeout   time.Duration
 	Heartbeat     time.Duration
 	HeartbeatDead time.Duration // silence after which a connection ends

@@ -2,6 +2,7 @@ package farm
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
@@ -64,6 +65,16 @@ func (f *Farm) Lacking(own unit.ToolchainID) (addrs []string) {
 		}
 	}
 	return addrs
+}
+
+// Coming says that a toolchain is on its way to a host and has made progress; or, if not still, that it cannot be sent there.
+func (f *Farm) Coming(addr string, own unit.ToolchainID, still bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sched.Coming(time.Now(), addr, own, still)
+	if !still {
+		f.dispatchLocked()
+	}
 }
 
 // Equipment is what is known of a toolchain of this machine at a host.

@@ -31,6 +31,9 @@ type Farm interface {
 	Lacking(id unit.ToolchainID) []string
 	// Alias says that hosts may have a toolchain of this machine as a parcel.
 	Alias(parcel, own unit.ToolchainID)
+	// Coming says that a toolchain is on its way to a host and has made progress; or, if not still, that it cannot be
+	// sent there.
+	Coming(addr string, own unit.ToolchainID, still bool)
 }
 
 // Options configure an Outfitter.
@@ -248,7 +251,9 @@ func (x *Outfitter) look(now time.Time) {
 	for _, k := range kits {
 		lacking := x.o.Farm.Lacking(k.tc.ID)
 		for _, addr := range lacking {
-			x.start(addr, k, now)
+			if said, still := x.start(addr, k, now); said {
+				x.o.Farm.Coming(addr, k.tc.ID, still)
+			}
 		}
 		x.mu.Lock()
 		for p, d := range x.hosts { // those that have it now, or are gone
@@ -260,8 +265,9 @@ func (x *Outfitter) look(now time.Time) {
 	}
 }
 
-// start sends k to a host, unless that is under way, not yet due, or there is enough under way.
-func (x *Outfitter) start(addr string, k *kit, now time.Time) {
+// start sends k to a host, unless that is under way, not yet due, or there is enough under way. said reports that there is something to
+// say of it: that the host is sent it, or will be (still), or cannot be.
+func (x *Outfitter) start(addr string, k *kit, now time.Time) (said, still bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	running := 0
@@ -275,27 +281,40 @@ func (x *Outfitter) start(addr string, k *kit, now time.Time) {
 	if d == nil {
 		d = &delivery{State: State{ID: k.tc.ID, Compiler: k.tc.Name()}}
 	}
-	if d.Running || now.Before(d.rest) || running >= atATime {
-		return
+	switch {
+	case d.Running:
+		return false, false // what arrives says more
+	case now.Before(d.rest):
+		return d.Refused, false
+	case running >= atATime:
+		return d.Err == "", true // when others are done, it is its turn
 	}
 	d.Running, d.Done, d.All, d.Began = true, 0, 0, now
 	x.hosts[p] = d
 	x.wg.Go(func() { x.deliver(p, d, k) })
+	return d.Err == "", true
 }
 
 // deliver sends k to a host, and decides when that is tried again if it fails.
 func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
-	bytes, err := x.send(p.addr, d, k)
+	bytes, err := x.send(p, d, k)
 	if errors.Is(err, parcel.ErrChanged) { // if it is still the same compiler, other files of it have changed
 		k.packing.Lock()
 		k.packed = nil
 		k.packing.Unlock()
 	}
+	if x.ended(p, d, k, bytes, err) {
+		x.o.Farm.Coming(p.addr, p.id, false)
+	}
+}
+
+// ended notes the outcome of a delivery. It reports whether the host does not take it.
+func (x *Outfitter) ended(p pair, d *delivery, k *kit, bytes uint64, err error) (refused bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d.Running = false
 	if x.ctx.Err() != nil {
-		return
+		return false
 	}
 	var no *streams.Rejected
 	first := d.Err == ""
@@ -307,7 +326,7 @@ func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 			x.o.Log.Info("a host has been sent a compiler", "host", p.addr, "compiler", k.tc.Name(), "bytes", bytes, "took", time.Since(d.Began).Round(time.Millisecond))
 			x.count(true, bytes)
 		}
-		return
+		return false
 	case errors.As(err, &no), errors.Is(err, ErrQuota), errors.Is(err, ErrUnfit), errors.Is(err, parcel.ErrCannotTravel):
 		d.Refused, d.pause = true, refusedTime
 	default:
@@ -318,6 +337,7 @@ func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 		x.o.Log.Warn("a host lacks a compiler and cannot be sent it", "host", p.addr, "compiler", k.tc.Name(), "err", err)
 	}
 	x.count(false, bytes)
+	return d.Refused
 }
 
 func (x *Outfitter) count(ok bool, bytes uint64) {
@@ -363,12 +383,17 @@ func (k *kit) same(ctx context.Context) error {
 	return nil
 }
 
-// progress returns a function that counts bytes of contents that have arrived.
-func (x *Outfitter) progress(d *delivery) func(n uint64) {
+// progress returns a function that counts bytes of contents that have been sent, for one goroutine.
+func (x *Outfitter) progress(p pair, d *delivery) func(n uint64) {
+	var said time.Time
 	return func(n uint64) {
 		x.mu.Lock()
-		defer x.mu.Unlock()
 		d.Done += n
+		x.mu.Unlock()
+		if now := time.Now(); now.Sub(said) >= lookTime {
+			said = now
+			x.o.Farm.Coming(p.addr, p.id, true)
+		}
 	}
 }
 

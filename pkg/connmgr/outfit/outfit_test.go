@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,6 +57,7 @@ type site struct {
 	dials   int
 	fail    func(n int, c net.Conn) (net.Conn, error) // what becomes of the nth connection; nil: nothing
 	ok, no  int
+	coming  []bool // what the farm was told
 }
 
 func newSite(t *testing.T, quota int64) *site {
@@ -101,6 +103,12 @@ func (s *site) Alias(parcel, own unit.ToolchainID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parcels[own] = parcel
+}
+
+func (s *site) Coming(_ string, _ unit.ToolchainID, still bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming = append(s.coming, still)
 }
 
 func (s *site) dial(context.Context, string) (net.Conn, error) {
@@ -169,6 +177,11 @@ func TestSend(t *testing.T) {
 		}
 	}
 	s.wait("the count", func() bool { ok, no := s.counts(); return ok == 2 && no == 0 })
+	s.mu.Lock()
+	if len(s.coming) == 0 || slices.Contains(s.coming, false) {
+		t.Errorf("the farm was told %v", s.coming)
+	}
+	s.mu.Unlock()
 	s.wait("nothing to be said", func() bool { return len(x.States(host)) == 0 })
 }
 
@@ -220,6 +233,9 @@ func TestRefused(t *testing.T) {
 		return len(st) == 1 && st[0].Refused && strings.Contains(st[0].String(), "gcc 12.2.0 cannot be sent there: ") && strings.Contains(st[0].Err, "none are accepted")
 	})
 	s.mu.Lock()
+	if n := len(s.coming); n < 2 || !s.coming[0] || s.coming[n-1] {
+		t.Errorf("the farm was told %v", s.coming)
+	}
 	dials := s.dials
 	s.mu.Unlock()
 	x.look(time.Now().Add(refusedTime / 2))
@@ -321,7 +337,7 @@ func TestChangesWhileSent(t *testing.T) {
 		}
 	}
 	pack.encoded = pack.parcel.Append(nil)
-	if _, err := x.send(host, &delivery{}, k); !errors.Is(err, parcel.ErrChanged) || !strings.Contains(err.Error(), tc.Exec) {
+	if _, err := x.send(pair{host, tc.ID}, &delivery{}, k); !errors.Is(err, parcel.ErrChanged) || !strings.Contains(err.Error(), tc.Exec) {
 		t.Errorf("it is sent: %v", err)
 	}
 	if n := s.store.Stats(); n.Toolchains != 0 || n.Bytes != 0 {

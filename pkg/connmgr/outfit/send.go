@@ -32,7 +32,7 @@ const (
 )
 
 // send sends k to a host. bytes is how many went there.
-func (x *Outfitter) send(addr string, d *delivery, k *kit) (sent uint64, err error) {
+func (x *Outfitter) send(p pair, d *delivery, k *kit) (sent uint64, err error) {
 	packed, err := x.pack(k)
 	if err != nil {
 		return 0, err
@@ -41,14 +41,14 @@ func (x *Outfitter) send(addr string, d *delivery, k *kit) (sent uint64, err err
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialTime)
 		defer cancel()
-		c, err := x.o.Dial(ctx, addr)
+		c, err := x.o.Dial(ctx, p.addr)
 		if err != nil {
 			return nil, err
 		}
 		return &counted{c, &out}, nil
 	}, MaxConnsPerHost: 1, DisableCompression: true, ExpectContinueTimeout: 5 * time.Second}
 	defer t.CloseIdleConnections()
-	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, packed: packed, progress: x.progress(d)}
+	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, packed: packed, progress: x.progress(p, d)}
 	if err := s.fits(); err != nil {
 		return out.Load(), err
 	}
