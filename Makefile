@@ -103,7 +103,8 @@ e2e: all
 	$(GO) test -count=1 -v -run '^(TestScripts|TestBuildSystems)$$' . && $(GO) test -count=1 ./internal/test/suite/faults
 
 # Real projects of Debian's, and the kernel, built plain and with rdistcc; every object is compared, and each project's own
-# tests run. BUILDS: lua,zlib,curl,pcre2,redis,jsoncpp,tinyxml2,leveldb,snappy,yaml-cpp,linux; BUILDFLAGS: say -options 'gcc:-O2 -g'.
+# tests run. BUILDS: lua,zlib,curl,pcre2,redis,jsoncpp,tinyxml2,leveldb,snappy,yaml-cpp,linux; BUILDFLAGS: say -options 'gcc:-O2 -g';
+# -bare: on hosts that have no compilers.
 builds:
 	$(call need,$(GO) gcc g++ cmake ninja)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/test/suite/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)

@@ -24,6 +24,7 @@ var (
 	buildNames   = flag.String("builds", "", "projects that TestBuilds builds, or all; without: lua, where its sources are at hand")
 	buildOptions = flag.String("options", "gcc:-O0 -g,gcc:-O2,clang:-O2 -g,clang:-O0", "compilers and options of TestBuilds")
 	sourcesDir   = flag.String("sources", "", "directory of the source packages (default: in the user's cache)")
+	bareHosts    = flag.Bool("bare", false, "the hosts have no compilers: TestBuilds sends them those that it uses, and says how long that took")
 	buildJobs    = flag.Int("jobs", 3, "compiles at a time of TestBuilds")
 )
 
@@ -58,6 +59,9 @@ func TestBuilds(t *testing.T) {
 				if p.optimise && slices.Contains(b.options, "-O0") {
 					t.Skipf("%s cannot be built with -O0", p.name)
 				}
+				if *bareHosts {
+					b.equip(t)
+				}
 				r, err := b.compare(t.Context(), a)
 				var ended *exec.ExitError
 				if errors.As(err, &ended) && ended.ExitCode() == lacksTools {
@@ -71,6 +75,28 @@ func TestBuilds(t *testing.T) {
 					t.Error(wrong)
 				}
 			})
+		}
+	}
+}
+
+// equip sends the hosts, which have no compilers, those of the build.
+func (b *build) equip(t *testing.T) {
+	t.Helper()
+	cxx := map[string]string{"gcc": "g++", "clang": "clang++"}[b.cc]
+	for _, d := range b.g.Daemons {
+		for _, cc := range []string{b.cc, cxx} {
+			began := time.Now()
+			cmd := exec.CommandContext(t.Context(), b.g.Wrapper, "toolchain", "send", d.Addr, cc)
+			cmd.Env = b.g.Env()
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("toolchain send: %v: %s", err, out)
+			}
+			sent, err := b.g.Manager.Metric(t.Context(), "rdistcc_cm_toolchain_bytes_total")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s: %v after %s; %.0f bytes sent to hosts so far", strings.TrimSpace(string(out)), time.Since(began).Round(time.Millisecond), cc, sent)
 		}
 	}
 }

@@ -151,8 +151,18 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 		}
 	}
 	g.sandbox = s.Sandbox
-	if s != (farm.Security{}) {
+	if s != (farm.Security{}) || *bareHosts {
 		if err := g.Secure(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	if *bareHosts {
+		f, err := os.OpenFile(filepath.Join(g.Dir, "daemon.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		_, err = f.WriteString("toolchains: {dirs: [/nowhere]}\n")
+		if err := errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
 	}
