@@ -1,6 +1,7 @@
 package toolchains
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,9 +91,51 @@ func TestHostWithNothing(t *testing.T) {
 		t.Skip("needs root: chroot")
 	}
 	s := prepare(t, bare)
+	s.inRoot(nil)
+	s.everyCompiler()
+}
+
+// TestAnotherLibrary: a daemon in a root with another C library, also in the places where the compiler has its own, compiles with what it
+// was sent alone.
+func TestAnotherLibrary(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: chroot")
+	}
+	found, err := filepath.Glob("/lib/ld-musl-*.so.1")
+	if err != nil || len(found) == 0 {
+		need.Skipf(t, need.Tools, "no musl (on Debian: the package musl)")
+	}
+	musl, err := os.ReadFile(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := prepare(t, bare)
+	names := []string{found[0], "/bin/sh", "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"}
+	for _, dir := range []string{"/lib/", "/usr/lib/", "/lib/x86_64-linux-gnu/", "/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/"} {
+		for _, lib := range []string{"libc.so.6", "libm.so.6", "libz.so.1", "libstdc++.so.6", "libgcc_s.so.1"} {
+			names = append(names, dir+lib)
+		}
+	}
+	s.inRoot(names, musl...)
+	cc := compilers(t, "gcc", "clang")[0]
+	s.write("x.c", cSource)
+	s.remote(cc, "-O2", "-g", "-Wall", "-c", "x.c", "-o", "x.o")
+}
+
+// inRoot starts a farm whose daemon has a root of its own, in which these names are files with that content. It skips the test if
+// compiles are not confined there.
+func (s *site) inRoot(names []string, content ...byte) {
+	t := s.T
+	t.Helper()
 	s.Root = filepath.Join(s.Dir, "root")
 	if err := os.MkdirAll(s.Root, 0o755); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range names {
+		name = filepath.Join(s.Root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, content, 0o755)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.start()
 	log, err := os.ReadFile(s.Daemons[0].Log)
@@ -102,7 +145,6 @@ func TestHostWithNothing(t *testing.T) {
 	if !strings.Contains(string(log), "compiles are confined") {
 		need.Skipf(t, need.Sandbox, "compiles are not confined in a root of their own: %s", log)
 	}
-	s.everyCompiler()
 }
 
 // TestNotAccepted: a host that accepts no toolchains says so, and commands run here as before.
