@@ -11,7 +11,7 @@ type Mapper struct {
 // Default returns gcc's mapping if there is no other.
 func Default() *Mapper { return &Mapper{root: "gcm.cache"} }
 
-// ParseMapper reads a file that maps names. prefix is what its lines begin with.
+// ParseMapper reads a file that maps names. prefix is the first word of its lines, or "".
 //
 //	$root DIRECTORY
 //	NAME FILE
@@ -19,7 +19,7 @@ func ParseMapper(text, prefix string) *Mapper {
 	m := &Mapper{names: make(map[string]string)}
 	for line := range strings.Lines(text) {
 		line, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), prefix)
-		if !ok {
+		if !ok || prefix != "" && line != "" && line[0] != ' ' && line[0] != '\t' {
 			continue
 		}
 		line = strings.TrimLeft(line, " \t")

@@ -54,7 +54,7 @@ func TestMapper(t *testing.T) {
 	if got := slices.Sorted(slices.Values(m.Named())); !slices.Equal(got, []string{"/abs/y.gcm", "bmi/./usr/x.h.gcm"}) {
 		t.Errorf("headers %v", got)
 	}
-	if got, ok := ParseMapper("@A a.gcm\nB b.gcm\n", "@").File("A"); got != "a.gcm" || !ok {
+	if got, ok := ParseMapper("@A no.gcm\n@ A a.gcm\nB b.gcm\n", "@").File("A"); got != "a.gcm" || !ok {
 		t.Errorf("with a prefix: %s", got)
 	}
 	for name, want := range map[string]string{"A": "gcm.cache/A.gcm", "a.b:p": "gcm.cache/a.b-p.gcm", "./x.h": "gcm.cache/,/x.h.gcm", "../x/../y.h": "gcm.cache/,,/x/,,/y.h.gcm"} {
