@@ -6,6 +6,7 @@ PREFIX      ?= /usr/local
 DESTDIR     ?=
 FUZZTIME    ?= 20s
 GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+NFPM        ?= github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 VERSITYGW   ?= github.com/versity/versitygw/cmd/versitygw@v1.8.0
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
@@ -13,7 +14,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
+.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs install install-docs package clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -169,13 +170,17 @@ netns:
 	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./internal/netlab ./internal/test/suite/network $(NETNSFLAGS)
 
 install: all install-docs
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana \
+		share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d lib/sysusers.d)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
 	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
 	install -m 0644 deploy/prometheus/targets/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus/targets
 	install -m 0644 deploy/grafana/*.json $(DESTDIR)$(PREFIX)/share/rdistcc/grafana
 	bin/rdistcc completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rdistcc
+	bin/rdistcc completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rdistcc
+	bin/rdistcc completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rdistcc.fish
+	install -m 0644 deploy/packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/rdistcc.conf
 
 # What is read: units, manual pages, and documents in the order that their links expect.
 install-docs: doc := $(DESTDIR)$(PREFIX)/share/doc/rdistcc
@@ -190,17 +195,23 @@ install-docs:
 	install -m 0644 docs/img/*.svg $(doc)/docs/img
 	install -m 0644 deploy/config.yaml $(doc)/deploy
 
+# A deb, an rpm, a tarball and an OCI image in dist/. Builds of the same commit are equal byte for byte.
+package: all
+	$(call need,$(GO) git gzip tar)
+	@GO='$(GO)' NFPM='$(NFPM)' LINKS='$(LINKS)' deploy/packaging/build '$(VERSION)'
+
 clean:
 	rm -rf bin dist
 
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 compilers := gcc g++ clang gcc-11 g++-11 clang-13 clang-14 clang-15 clang-16 clang-19 gobjc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu musl
 builders  := make ccache cmake meson ninja-build autoconf automake libtool pkg-config dpkg-dev tcl bc flex bison libelf-dev
-packages   = $(compilers) $(builders) systemd git ca-certificates distcc iproute2 strace tshark prometheus redis-server groff-base libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
+packages   = $(compilers) $(builders) systemd git ca-certificates distcc iproute2 strace tshark prometheus redis-server groff-base lintian rpm libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
 deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install $(packages)" >&2; exit 1; }
 	$(call need,$(GO))
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-upgrade $(packages)
 	CGO_ENABLED=0 $(GO) install $(GOLANGCI)
+	CGO_ENABLED=0 $(GO) install $(NFPM)
 	CGO_ENABLED=0 $(GO) install $(VERSITYGW)
