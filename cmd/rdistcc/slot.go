@@ -94,7 +94,7 @@ const maxCommand = 512 << 10
 
 // command returns what the manager needs to make the job by itself, or nil where it must not.
 func (f *flow) command(cwd string) *ipc.Command {
-	if f.set.inputs != "" || f.plan.Sources != "" || f.plan.Raw || strings.HasPrefix(f.plan.Main(), "/dev/") {
+	if f.set.inputs != "" || f.plan.Sources != "" || f.plan.Raw && !f.plan.Assembly() || strings.HasPrefix(f.plan.Main(), "/dev/") {
 		return nil
 	}
 	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd),

@@ -104,7 +104,7 @@ type Query struct {
 	More         []string // further files that it reads by name, if they exist
 	GCC          bool     // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
 	Clock        [3]bool  // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
-	AsmDirs      bool     // the command gives the assembler directories
+	AsmDirs      []string // that the command gives to the assembler
 	// Images makes precompiled headers part of the answer (Set.Images). Otherwise one is a Doubt.
 	Images bool
 }

@@ -391,11 +391,10 @@ func (w *walk) line(name string) *Doubt {
 
 // assembly records what the assembler reads, wherever it may find it.
 func (w *walk) assembly(a assembly) *Doubt {
-	if w.q.AsmDirs {
-		w.noticed(DoubtIncbin, a.name)
-		return nil
-	}
 	dirs := append([]*dir{w.t.dirAt(w.q.Cwd)}, w.search.user...)
+	for _, name := range w.q.AsmDirs {
+		dirs = append(dirs, w.t.dirAt(trimSlash(w.abs(name))))
+	}
 	if a.name[0] == '/' {
 		return w.first(nil, a.name)
 	}

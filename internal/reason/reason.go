@@ -87,7 +87,7 @@ var Words = [...]Word{
 	{Reason: Query, Means: "a query to the compiler, not a compile"},
 	{Reason: NoSource, Means: "the command names no source file"},
 	{Reason: Stdin, Means: "the source can be read only once"},
-	{Reason: Assembler, Means: "assembler sources are assembled here"},
+	{Reason: Assembler, Means: "assembler sources with further outputs are assembled here"},
 	{Reason: Probe, Means: "configure asks about this machine"},
 	{Reason: UnknownOption, Means: "rdistcc does not know the option WHAT for certain; is it misspelt?"},
 	{Reason: Time, Means: "the time or date of the compile goes into the object; SOURCE_DATE_EPOCH settles it"},

@@ -1,6 +1,9 @@
 package sources
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // pack implements Notes for the texts that it packs.
 
@@ -50,10 +53,7 @@ func (p *pack) Header(t *Text, name string, quoted, content bool) error {
 
 // Assembly packs what the assembler reads, wherever it may find it.
 func (p *pack) Assembly(name string, more bool) error {
-	if p.o.AsmDirs {
-		return ErrIncbin
-	}
-	for _, dir := range append([]string{""}, p.o.Dirs...) {
+	for _, dir := range slices.Concat([]string{""}, p.o.Dirs, p.o.AsmDirs) {
 		file := name
 		if dir != "" && file[0] != '/' {
 			file = join(dir, file)

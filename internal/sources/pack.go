@@ -27,10 +27,10 @@ type Options struct {
 
 	Cwd string // the working directory, as it would appear in names of its files
 
-	Twins   bool    // the list lacks links to, and copies of, files with #pragma once
-	Clock   [3]bool // __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
-	Asm     bool    // the source is assembly
-	AsmDirs bool    // the command gives the assembler directories
+	Twins   bool     // the list lacks links to, and copies of, files with #pragma once
+	Clock   [3]bool  // __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
+	Asm     bool     // the source is assembly
+	AsmDirs []string // directories that the command gives to the assembler
 	// Since is when the compiler began to make the list: a file that changed after that makes the
 	// list worthless. (File systems record times in steps of a few milliseconds, within which no
 	// compiler has read anything yet.)

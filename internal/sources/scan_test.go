@@ -174,7 +174,7 @@ func TestWhatTheCommandSettles(t *testing.T) {
 	if _, err := packed(t, "char *t = __DATE__;", func(o *Options) { o.Clock[tokTime] = true }); err != ErrTime {
 		t.Error(err)
 	}
-	if _, err := packed(t, "asm(\".incbin \\\"h\\\"\");", func(o *Options) { o.AsmDirs = true }); err != ErrIncbin {
+	if _, err := packed(t, "asm(\".incbin \\\"h\\\"\");", func(o *Options) { o.AsmDirs = []string{"nowhere"} }); err != nil {
 		t.Error(err)
 	}
 	if _, err := packed(t, "#if __has_include(<h>)\n#endif", func(o *Options) { o.Own = func() []string { return nil } }); err != ErrHasInclude {

@@ -96,6 +96,7 @@ type driverJobs struct {
 	failed   bool
 	link     bool
 	cppOnly  bool     // a compile that only preprocesses, for good
+	asm      bool     // an assembler runs
 	compiles []string // languages
 	wrote    []string // files, but for temporary ones
 }
@@ -136,12 +137,15 @@ func (j *driverJobs) job(words []string) {
 	case "collect2", "ld", "ld.lld":
 		j.link = true
 		return
-	case "as", "objcopy":
+	case "as":
+		j.asm = true
+	case "objcopy":
 	default:
 		if d, ok := DriverOf(program, program); ok && d.Family == GCC {
 			j.link = true // clang leaves another system's links to its gcc
 			return
 		}
+		j.asm = j.asm || len(words) > 1 && words[1] == "-cc1as"
 		if len(words) > 1 && words[1] == "-cc1" {
 			lang = words[slices.Index(words, "-x")+1]
 		}
@@ -235,12 +239,14 @@ func disagrees(p *Plan, j driverJobs) string {
 		}
 		return ""
 	}
-	if j.link || j.cppOnly || len(j.compiles) != 1 {
+	if p.assembles() {
+		if j.link || !j.asm || len(j.compiles) != 0 {
+			return "the driver links, compiles, or does not assemble"
+		}
+	} else if j.link || j.cppOnly || len(j.compiles) != 1 {
 		return "the driver links, preprocesses, or compiles more or less than once"
-	}
-	// gcc does not tell preprocessed from plain text by the program.
-	want := j.compiles[0]
-	if got := p.Language; got != want {
+	} else if got, want := p.Language, j.compiles[0]; got != want {
+		// gcc does not tell preprocessed from plain text by the program.
 		if plain := strings.TrimSuffix(strings.TrimSuffix(got, "cpp-output"), "-"); p.Driver.Family == Clang && preprocessed(got) != want || p.Driver.Family == GCC && plain != want && !(plain == "" && want == langC) {
 			return "the language is " + want
 		}
@@ -252,8 +258,8 @@ func disagrees(p *Plan, j driverJobs) string {
 		}
 		return "it writes " + name
 	}
-	if !slices.Contains(j.wrote, p.Outputs[0].Name) {
-		return "it does not write " + p.Outputs[0].Name
+	if main := p.Main(); main != "" && !slices.Contains(j.wrote, main) {
+		return "it does not write " + main
 	}
 	return ""
 }

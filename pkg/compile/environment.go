@@ -114,6 +114,19 @@ func FitsEnvironment(name, value string) bool {
 	return IsLocale(name) && onlyOf(value, letterBytes+digitBytes+"_.@:-", maxWord) && !strings.Contains(value, "..")
 }
 
+// temporaryElsewhere reports whether a variable makes clang put its temporary files anywhere except in /tmp.
+func temporaryElsewhere(getenv func(string) (string, bool)) bool {
+	if getenv == nil {
+		return false
+	}
+	for _, name := range [...]string{"TMPDIR", "TMP", "TEMP", "TEMPDIR"} {
+		if dir, set := getenv(name); set {
+			return dir != "/tmp"
+		}
+	}
+	return false
+}
+
 // headerDirs returns the header directories that variables name.
 func headerDirs(getenv func(string) (string, bool)) (dirs []string) {
 	if getenv == nil {

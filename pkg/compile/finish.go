@@ -40,8 +40,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.sources > 1 || p.inputs > 0:
 		p.Several = p.inputs == 0 && !p.modules.on
 		local(reason.NotReproducible+"several-sources", TurnLocal)
-	case p.Language == langAsm || p.Language == langAsmCpp:
-		local(reason.Assembler, TurnLocal)
+	case p.assembles() && (!p.compile || p.assembly || p.Syntax || p.extra.made != 0 || p.usage || p.extra.profile || len(p.extra.files) > 0):
+		local(reason.Assembler, TurnLocal) // further files, or text instead of an object
 	case p.Language == langOther:
 		local(reason.NotReproducible+"language", TurnLocal)
 	case isProbe(p.Source):
@@ -57,6 +57,10 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.reason != "":
 		local(p.reason, TurnLocal)
 	default:
+		if p.assembles() {
+			p.sourcesOnly(reason.Assembler)
+			p.plain = true // for the list too
+		}
 		if what := p.unfit(getenv); what != "" {
 			local(reason.NotReproducible+what, TurnLocal)
 			return
@@ -66,7 +70,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			local(reason.NotReproducible+p.Text, TurnLocal)
 			return
 		}
-		p.Raw = raw(p.Language)
+		p.Raw = raw(p.Language) || p.Language == langAsm
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs {
 			p.Outputs, p.Inputs = nil, nil
@@ -106,6 +110,9 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	if p.unfitModules(getenv) {
 		return hereOf[hereModules]
 	}
+	if p.Driver.Family == Clang && p.Language == langAsmCpp && p.debug && p.ownAs() == laterAs && temporaryElsewhere(getenv) {
+		return "directory" // that of the text between preprocessor and assembler, if there is no code
+	}
 	p.envDirs = headerDirs(getenv)
 	return ""
 }
@@ -136,6 +143,9 @@ func (p *parser) untextual() string {
 	}
 	return ""
 }
+
+// assembles reports whether the source is assembly.
+func (p *Plan) assembles() bool { return p.Language == langAsm || p.Language == langAsmCpp }
 
 // unused reports whether clang's driver, when given preprocessed text, would report a word
 // as unused.

@@ -51,8 +51,12 @@ func bySuffix(name string, d Driver) string {
 		return langObjXXCpp
 	case "s":
 		return langAsm
-	case "S", "sx":
+	case "S":
 		return langAsmCpp
+	case "sx":
+		if d.Family == GCC {
+			return langAsmCpp
+		}
 	case "h", "hh", "H", "hp", "hxx", "hpp", "HPP", "h++", "tcc":
 		return langHeader
 	case "cppm", "ccm", "cxxm", "c++m", "ixx", "pcm", "bc", "ll", "cu", "cui", "cl", "clcpp", "hip",

@@ -48,7 +48,7 @@ func (p *Plan) Native(words []string, order, sources bool) (front int, why strin
 	if len(words) == 0 {
 		return 0, reason.Native
 	}
-	if order && !p.Syntax && (p.recorded() || p.Driver.Family == GCC && (p.debug || p.lto)) {
+	if order && !p.Syntax && !p.assembles() && (p.recorded() || p.Driver.Family == GCC && (p.debug || p.lto)) {
 		if _, _, ok := p.SharedWhole(); !ok || !sources || p.driverNeeded() {
 			return 0, reason.Native
 		}

@@ -71,6 +71,9 @@ const (
 // ownAs returns the assembler that this command uses.
 func (p *Plan) ownAs() int {
 	own := clangAs
+	if p.assembles() {
+		own = laterAs
+	}
 	for _, o := range p.options {
 		switch w := o.words[0]; {
 		case w == "-fno-integrated-as" || w == "-no-integrated-as":

@@ -51,8 +51,8 @@ type Plan struct {
 	// command with Roots if what lies below them cannot be determined.
 	Sources string
 
-	// Raw means that the source is preprocessed already. There is no local half: the file
-	// itself is the text.
+	// Raw means that the source is preprocessed already, or is never preprocessed. There is no
+	// local half: the file itself is the text.
 	Raw bool
 
 	// Syntax means that the compiler only checks the source: there is no main output, and perhaps no output at all.
@@ -95,6 +95,9 @@ func (p *Plan) Main() string {
 	}
 	return p.Outputs[0].Name
 }
+
+// Assembly reports whether the source is assembly that is not preprocessed.
+func (p *Plan) Assembly() bool { return p.Language == langAsm }
 
 // option is one parsed option or file.
 type option struct {

@@ -26,7 +26,7 @@ func (p *Plan) Rules() (r Rules, ok bool) {
 		}
 		r.Output = i
 	}
-	if r.Output < 0 {
+	if r.Output < 0 || p.Language == langAsm { // the assembler is not told
 		return r, false
 	}
 	for _, w := range p.argv {

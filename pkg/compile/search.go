@@ -104,10 +104,26 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 		s.System = appendDirs(s.System, getenv, "OBJC_INCLUDE_PATH")
 	case langObjCXX:
 		s.System = appendDirs(s.System, getenv, "OBJCPLUS_INCLUDE_PATH")
+	case langAsm, langAsmCpp:
+		// Compilers differ in which of the variables they heed for assembly.
+		for _, name := range [...]string{"C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH"} {
+			if _, set := getenv(name); set {
+				return s, false
+			}
+		}
 	default:
 		return s, false
 	}
 	return s, true
+}
+
+// SearchLanguage returns the language whose header directories the compile searches: for assembly, those of
+// what is preprocessed.
+func (p *Plan) SearchLanguage() string {
+	if p.Language == langAsm {
+		return langAsmCpp
+	}
+	return p.Language
 }
 
 // isPlacement reports whether w is one of the words around -fPIC. They choose no directory, but
@@ -117,14 +133,19 @@ func isPlacement(w string) bool {
 	return name == "pic" || name == "pie"
 }
 
-// AsmDirs reports whether the command gives the assembler directories to search.
-func (p *Plan) AsmDirs() bool {
-	for _, w := range p.argv {
-		if w == "-Xassembler" || strings.HasPrefix(w, "-Wa,") && strings.Contains(w, "-I") {
-			return true
+// AsmDirs returns the directories that the command gives to the assembler alone, in order and as typed.
+func (p *Plan) AsmDirs() (dirs []string) {
+	for _, o := range p.options {
+		if o.class != wa && o.class != xasm {
+			continue
+		}
+		for w := range strings.SplitSeq(o.arg, ",") {
+			if dir, ok := strings.CutPrefix(w, "-I"); ok && dir != "" {
+				dirs = append(dirs, dir)
+			}
 		}
 	}
-	return false
+	return dirs
 }
 
 // clocks is in the order of sources.Options.

@@ -12,7 +12,7 @@ import (
 // the same options. ok is false where names are part of other words, or where the driver does
 // more: then the driver must be run.
 func (p *Plan) Shared(major int) (words []string, n driver.Names, ok bool) {
-	if p.Local || p.Raw || p.Driver.Family != GCC {
+	if p.Local || p.Raw || p.assembles() || p.Driver.Family != GCC {
 		return nil, n, false
 	}
 	words = p.textForm(words, major)
@@ -48,7 +48,7 @@ func (p *Plan) Shared(major int) (words []string, n driver.Names, ok bool) {
 
 // SharedList returns List with a placeholder for the source, as Shared does for Preprocess.
 func (p *Plan) SharedList(major int) (words []string, n driver.Names, ok bool) {
-	if p.Local || p.Raw || p.Driver.Family != GCC {
+	if p.Local || p.Raw || p.assembles() || p.Driver.Family != GCC {
 		return nil, n, false
 	}
 	words = p.listForm(nil, major)
@@ -76,8 +76,8 @@ func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
 	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 && !p.Syntax || p.modules.on {
 		return nil, n, false
 	}
-	if p.Syntax && p.output == "" {
-		return nil, n, false // the names that the driver derives depend on that of the source
+	if p.Syntax && p.output == "" || p.assembles() {
+		return nil, n, false // the names that the driver derives depend on that of the source; there may be no cc1
 	}
 	words = make([]string, 0, len(p.argv)+4)
 	sourced := false

@@ -149,7 +149,7 @@ func (p *parser) dependencies(main string) {
 	}
 	for _, name := range p.extra.deps {
 		// Of several, only the last one is written, and only the driver knows which one that is.
-		sure := len(p.extra.deps) == 1 && p.deps && !p.Raw && name != main
+		sure := len(p.extra.deps) == 1 && p.deps && !p.Raw && name != main && !p.assembles()
 		p.Outputs = append(p.Outputs, unit.Output{Kind: unit.OutputDependency, Name: name, Optional: !sure})
 	}
 }

@@ -18,6 +18,9 @@ func (c *client) expectObject(body *job.Body) func() (want outputs.Object, ok bo
 	if strings.HasPrefix(body.Language, "c++") {
 		language = "c++" // the driver's own if it has no other
 	}
+	if strings.HasPrefix(body.Language, "assembler") {
+		language = "assembler" // whatever -flto makes of others
+	}
 	done := make(chan struct{})
 	var head []byte
 	c.m.clients.Go(func() {

@@ -124,7 +124,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		return nil, nil, unknownCommand
 	}
 	plan := compile.Parse(cmd.Args, driver, getenv)
-	if plan.Local || plan.Raw || plan.Sources != "" || plan.Source != l.Source {
+	if plan.Local || plan.Raw && !plan.Assembly() || plan.Sources != "" || plan.Source != l.Source {
 		return nil, nil, unknownCommand
 	}
 	if plan.FindModules(l.Cwd) != "" {
@@ -138,7 +138,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if !ok {
 		return nil, nil, unknownCommand
 	}
-	set, why := t.resolve(c.Compiler, q, plan.Language, ask)
+	set, why := t.resolve(c.Compiler, q, plan.SearchLanguage(), ask)
 	switch {
 	case why == unknownCommand:
 		return nil, nil, why
