@@ -56,6 +56,8 @@ const (
 	timeTrace  // -ftime-trace
 	diagFormat // -fdiagnostics-format=
 	sideFile   // its argument is a file that the compiler writes
+	commandLog // -MJ: the same, with the command in it
+	traceFile  // -ftime-trace=: the same, or a directory for it if it ends with a slash
 
 	// C++ modules.
 	moduleOn     // -fmodules-ts
@@ -80,11 +82,11 @@ const (
 	// Commands that do not compile.
 	isQuery
 	isPreprocess
+	isDump // -dM: with -E, what is written
 	isDependencies
 
 	// Options that another machine could not reproduce in any form: hereOf has the reasons.
 	notHere
-	hereAppend
 	hereComments
 	hereDumps
 	hereInputFile
@@ -134,6 +136,8 @@ var textOf = [numClasses]string{
 	optInfo:         "messages",
 	timeTrace:       "side-file",
 	sideFile:        "side-file",
+	commandLog:      "side-file",
+	traceFile:       "side-file",
 	inputFile:       "input-file",
 	inputProfile:    "profile",
 	inputBlocks:     "input-file",
@@ -152,7 +156,6 @@ var textOf = [numClasses]string{
 
 // hereOf has, for each class that keeps a command here, the word after "not-reproducible:".
 var hereOf = [numClasses]string{
-	hereAppend:    "append",   // adds to an existing file
 	hereComments:  "comments", // -C, -CC: only with -E
 	hereDumps:     "dumps",    // dumps whose file names cannot be predicted
 	hereInputFile: "input-file",

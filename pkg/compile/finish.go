@@ -13,7 +13,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	switch {
 	case p.query:
 		local(reason.Query, TurnNone)
-	case p.cppOnly:
+	case p.cppOnly && !p.toFile():
 		local(reason.Preprocess, TurnCPP)
 	case p.depOnly:
 		local(reason.Dependencies, TurnCPP)
@@ -30,9 +30,9 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		p.Makes = p.makes(getenv)
 	case p.emits:
 		local(reason.NotReproducible+"pch", TurnLocal)
-	case p.Syntax && (p.extra.made != 0 || p.usage):
+	case p.Syntax && (p.extra.made != 0 || p.usage || p.extra.log || p.extra.traces != "" || p.modules.on):
 		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
-	case !p.compile && !p.assembly && !p.Syntax:
+	case !p.compile && !p.assembly && !p.Syntax && !p.cppOnly:
 		p.Several = !p.modules.on // a source may import what an earlier one exports
 		local(reason.Link, TurnLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):
@@ -48,6 +48,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.Probe, TurnLocal)
 	case p.extra.profile && p.extra.elsewhere:
 		local(reason.NotReproducible+"profile", TurnLocal) // the file's name contains that of this directory
+	case p.dump && !p.cppOnly:
+		local(reason.NotReproducible+hereOf[hereDumps], TurnLocal)
 	case p.pending != "":
 		local(reason.UnknownOption+"-Wp", TurnLocal)
 	case p.names != "":
@@ -57,6 +59,9 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.reason != "":
 		local(p.reason, TurnLocal)
 	default:
+		if p.Expand = p.cppOnly; p.Expand {
+			p.sourcesOnly(reason.Preprocess)
+		}
 		if p.assembles() {
 			p.sourcesOnly(reason.Assembler)
 			p.plain = true // for the list too
@@ -142,6 +147,16 @@ func (p *parser) untextual() string {
 		return "lto" // so does bitcode
 	}
 	return ""
+}
+
+// toFile reports whether -E is all that the command asks for, of one source and to a file.
+func (p *parser) toFile() bool {
+	switch p.Language {
+	case langC, langCXX, langObjC, langObjCXX:
+		return p.output != "" && !isDevice(p.output) && p.sources == 1 && p.inputs == 0 && !p.stdin && !p.depOnly && !p.Syntax && !p.modules.on &&
+			p.extra.made == 0 && !p.usage && len(p.extra.files) == 0 && p.extra.traces == "" && !p.extra.profile && !isProbe(p.Source)
+	}
+	return false
 }
 
 // assembles reports whether the source is assembly.

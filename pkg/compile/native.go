@@ -36,6 +36,16 @@ func (p *Plan) recorded() bool {
 	return false
 }
 
+// logged reports whether a side file has the command's words.
+func (p *Plan) logged() bool {
+	for _, o := range p.options {
+		if o.class == commandLog {
+			return true
+		}
+	}
+	return false
+}
+
 // Native replaces the words that end in "=native" by words, which come before all others.
 // order says that the compiler proper then gets its options in another order. If that shows,
 // the result depends on sources, whether the job is in the sources form: if it is, front is the
@@ -48,7 +58,10 @@ func (p *Plan) Native(words []string, order, sources bool) (front int, why strin
 	if len(words) == 0 {
 		return 0, reason.Native
 	}
-	if order && !p.Syntax && !p.assembles() && (p.recorded() || p.Driver.Family == GCC && (p.debug || p.lto)) {
+	if p.logged() {
+		return 0, reason.Native // the file has all words
+	}
+	if order && !p.Syntax && !p.Expand && !p.assembles() && (p.recorded() || p.Driver.Family == GCC && (p.debug || p.lto)) {
 		if _, _, ok := p.SharedWhole(); !ok || !sources || p.driverNeeded() {
 			return 0, reason.Native
 		}

@@ -39,6 +39,7 @@ type parser struct {
 	quiet     bool
 	query     bool
 	cppOnly   bool
+	dump      bool // -dM and the like
 	depOnly   bool
 	stdin     bool
 	filesOnly bool   // clang: after "--"
@@ -153,6 +154,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		}
 	case isQuery:
 		p.query = true
+	case isDump:
+		p.dump = true
 	case isPreprocess:
 		p.cppOnly = true
 	case isDependencies:

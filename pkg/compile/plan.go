@@ -67,6 +67,10 @@ type Plan struct {
 	Headers []modules.Header
 
 	modules moduleWords
+
+	// Expand means that the compiler only preprocesses: the main output is text, in a file.
+	Expand bool
+
 	argv    []string // as Parse was given them
 	options []option // the same words, parsed, in order
 	envDirs []string // header directories from the environment

@@ -76,7 +76,7 @@ func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
 	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 && !p.Syntax || p.modules.on {
 		return nil, n, false
 	}
-	if p.Syntax && p.output == "" || p.assembles() {
+	if p.Expand || p.Syntax && p.output == "" || p.assembles() {
 		return nil, n, false // the names that the driver derives depend on that of the source; there may be no cc1
 	}
 	words = make([]string, 0, len(p.argv)+4)

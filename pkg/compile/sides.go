@@ -16,6 +16,8 @@ type sides struct {
 	record    string   // format of clang's optimization record
 	format    string   // of diagnostics
 	profile   bool     // gcc: -fprofile-use or -fauto-profile without a file
+	log       bool     // clang: -MJ
+	traces    string   // clang: directory for the time trace
 	elsewhere bool     // gcc: profile data have a directory of their own
 }
 
@@ -41,6 +43,17 @@ func (p *parser) side(c class, arg string) {
 		return
 	case sideFile:
 		p.sideFile(arg)
+		return
+	case commandLog:
+		p.extra.log = true
+		p.sideFile(arg)
+		return
+	case traceFile:
+		if strings.HasSuffix(arg, "/") {
+			p.extra.traces = arg
+		} else {
+			p.sideFile(arg)
+		}
 		return
 	case diagFormat:
 		p.extra.format = arg
@@ -106,6 +119,9 @@ func (p *parser) name() {
 	case p.llvm:
 		suffix = ".bc"
 	}
+	if p.Expand {
+		kind = unit.OutputAssembly // text, too
+	}
 	main := p.output
 	if main == "" {
 		main = stem(p.Source) + suffix
@@ -122,6 +138,9 @@ func (p *parser) name() {
 	p.dependencies(main)
 	for _, name := range p.extra.files {
 		p.made(name)
+	}
+	if p.extra.traces != "" {
+		p.made(p.extra.traces + swapSuffix(base(main), ".json"))
 	}
 	if p.extra.made != 0 {
 		p.derived(main)

@@ -61,3 +61,22 @@ func TestInstalled(t *testing.T) {
 		}
 	}
 }
+
+// TestTracesDiffer: two hosts that took different times for the same do not distrust each other.
+func TestTracesDiffer(t *testing.T) {
+	memX, memY := []byte("objecttrace 1"), []byte("objecttrace 2")
+	r := &job.Result{Files: []job.File{{Segment: job.Segment{Len: 6}}, {Index: 1, Segment: job.Segment{Off: 6, Len: 7}}}}
+	for _, c := range []struct{ word, name, want string }{
+		{"-ftime-trace", "x.json", ""},
+		{"-ftime-trace=t", "t", ""},
+		{"-ftime-trace=sub/", "sub/x.json", ""},
+		{"-ftime-trace", "x.dwo", "x.dwo"},
+		{"-ftime-trace=t", "x.json", "x.json"},
+		{"-O2", "x.json", "x.json"},
+	} {
+		body := &job.Body{Args: []string{"-c", c.word}, Outputs: []unit.Output{{Name: "x.o"}, {Kind: unit.OutputSide, Name: c.name, Optional: true}}}
+		if got := Differ(body, r, memX, r, memY); got != c.want {
+			t.Errorf("%s, %s: %q differs, want %q", c.word, c.name, got, c.want)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 // dangerous are beginnings of words that run or load something, choose what is run,
 // or make the compiler do something else than to compile, in any form.
 var dangerous = strings.Fields(`@ -B --prefix -wrapper --wrapper -specs --specs -fplugin -iplugindir -fpass-plugin -fmodule-mapper --gcc-toolchain -gcc-toolchain
-	--gcc-install-dir -ccc- --config -load -cc1 -Wa,@ -Wp,@ -E -M --help --version -v -### -dump -emit-pch -include-pch -fmodule -fmodules -fpch-p -fpch-d
+	--gcc-install-dir -ccc- --config -load -cc1 -Wa,@ -Wp,@ -M --help --version -v -### -dump -emit-pch -include-pch -fmodule -fmodules -fpch-p -fpch-d
 	-fprebuilt -resource-dir -working-directory -no-integrated-cpp -fself-test --completion --autocomplete -time -Q -fdump -save-stats -fcompare-debug -repo
 	-x=none -fdirectives-only -fpreprocessed --driver-mode -print -V -b -aux-target -mrelax-dump -plugin -add-plugin -ivfsoverlay --vfsoverlay -arch --analyze`)
 
@@ -21,7 +21,7 @@ var dangerous = strings.Fields(`@ -B --prefix -wrapper --wrapper -specs --specs 
 var harmless = strings.Fields(`-MD -MMD -MP -MF -MT -MQ -MG -MV -EB -EL -mbranch -fmodule-private -fno-module -fmodulo-sched -fmodulo -print-x -vectorize -fdump-x -Qunused-arguments -Qn -Qy -time-x`)
 
 // inText are words that never go with text, as they name a file there.
-var inText = strings.Fields("-o -I -D -U -include -imacros -isystem -iquote -idirafter -L -l -T -MF -MD -MMD -MT -MQ -isysroot --sysroot -x -c -S -aux-info --coverage -fprofile -ftest-coverage -save-temps -fsyntax-only -Wp, -Wl, -Xlinker -Xpreprocessor")
+var inText = strings.Fields("-o -I -D -U -include -imacros -isystem -iquote -idirafter -L -l -T -MF -MD -MMD -MT -MQ -isysroot --sysroot -x -c -S -aux-info --coverage -fprofile -ftest-coverage -save-temps -E -fsyntax-only -Wp, -Wl, -Xlinker -Xpreprocessor")
 
 // judge says what is wrong with words that were accepted.
 func judge(args []string, text bool) string {
