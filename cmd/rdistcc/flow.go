@@ -91,6 +91,12 @@ func (f *flow) try() (*result, *detour) {
 	if closedUmask() {
 		return nil, byRule(reason.Diagnostics) // the compiler here could not reopen its own files
 	}
+	if dirs := f.plan.ToolDirs(); len(dirs) > 0 {
+		if !f.sameTools(dirs) {
+			return nil, byRule(reason.NotReproducible + "tool-path")
+		}
+		f.plan.DropTools()
+	}
 	if main := f.plan.Main(); main != "" && sameFile(main, f.plan.Source) {
 		return nil, byRule(reason.Diagnostics) // gcc says so, whatever the names
 	}

@@ -44,6 +44,7 @@ const (
 	sanitize     // -fsanitize=
 	lto          // -flto
 	source       // the file to compile
+	toolDir      // -B: programs are looked for there first; DropTools takes it away
 
 	// Further files that come back; sides.go derives their names.
 	stackUsage // -fstack-usage

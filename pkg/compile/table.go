@@ -8,7 +8,7 @@ package compile
 var table = [...]spec{
 	{"-###", alone, isQuery, isQuery, none},
 	{"-A", either, preproc, preproc, macroText},
-	{"-B", either, hereToolPath, hereToolPath, never},
+	{"-B", either, toolDir, hereToolPath, path},
 	{"-C", alone, textComments, hereComments, none},
 	{"-CC", alone, textComments, hereComments, none},
 	{"-D", either, macro, macro, macroText},

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/internal/driver"
+)
+
+// toolParts are what gcc looks for in the directories of -B when it compiles, besides as and objcopy: the compilers
+// proper, specs, and directories with headers.
+var toolParts = [...]string{"cc1", "cc1plus", "cc1obj", "cc1objplus", "specs", "include", "include-fixed"}
+
+// sameTools reports whether gcc finds in the directories of -B nothing that it would not find without them, so that
+// the command is the same without these words. Where that is not certain, it is false.
+func (f *flow) sameTools(dirs []string) bool {
+	// Of all compiles, these take the most programs.
+	said := f.ask(command{file: f.cc.file, argv: []string{f.cc.argv[0], "-###", "-g", "-gsplit-dwarf", "-x", "c", "-c", "/dev/null", "-o", "x.o"}})
+	target := ""
+	for line := range strings.Lines(said) {
+		if t, ok := strings.CutPrefix(line, "Target: "); ok {
+			target = strings.TrimSpace(t)
+		}
+	}
+	steps, err := driver.Commands(said)
+	if target == "" || err != nil {
+		return false
+	}
+	for _, dir := range dirs {
+		dir = strings.TrimRight(dir, "/") + "/"
+		// Other than a directory, it is the beginning of names of programs.
+		if !exists(dir) || exists(dir+target) {
+			return false
+		}
+		for _, part := range toolParts {
+			if exists(dir + part) {
+				return false
+			}
+		}
+		for _, name := range [...]string{"as", "objcopy"} {
+			if exists(dir+name) && !f.ownTool(steps, name, dir+name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// exists reports whether there may be something under a name; a name that ends with a slash is a directory's.
+func exists(name string) bool {
+	var st syscall.Stat_t
+	err := stat(name, &st)
+	return err != syscall.ENOENT && err != syscall.ENOTDIR
+}
+
+// ownTool reports whether file is the program that gcc runs by this name without -B, as steps show it.
+func (f *flow) ownTool(steps [][]string, name, file string) bool {
+	for _, step := range steps {
+		if base(step[0]) != name {
+			continue
+		}
+		own := step[0]
+		if own == name {
+			own, _, _ = findProgram(name, f.set.getenv("PATH"), self(), false)
+		}
+		return own != "" && realPath(own) == realPath(file)
+	}
+	return false
+}
