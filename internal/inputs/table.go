@@ -97,14 +97,14 @@ type Query struct {
 	// Own are the compiler's own directories between System and After; Missing are those that it
 	// would have if they existed.
 	Own, Missing []string
-	Forced       []string // files of -include and -imacros
-	Given        []string // the same, but no precompiled header is taken in their places
-	Words        []string // of the command: everything that may define a macro
+	Forced       []string          // files of -include and -imacros
+	Given        []string          // the same, but no precompiled header is taken in their places
+	Words        []string          // of the command: everything that may define a macro
 	Imported     []sources.Include // headers that the source imports as C++ modules
-	More         []string // further files that it reads by name, if they exist
-	GCC          bool     // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
-	Clock        [3]bool  // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
-	AsmDirs      []string // that the command gives to the assembler
+	More         []string          // further files that it reads by name, if they exist
+	GCC          bool              // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
+	Clock        [3]bool           // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
+	AsmDirs      []string          // that the command gives to the assembler
 	// Images makes precompiled headers part of the answer (Set.Images). Otherwise one is a Doubt.
 	Images bool
 }

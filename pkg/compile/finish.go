@@ -154,7 +154,8 @@ func (p *parser) toFile() bool {
 	switch p.Language {
 	case langC, langCXX, langObjC, langObjCXX:
 		return p.output != "" && !isDevice(p.output) && p.sources == 1 && p.inputs == 0 && !p.stdin && !p.depOnly && !p.Syntax && !p.modules.on &&
-			p.extra.made == 0 && !p.usage && len(p.extra.files) == 0 && p.extra.traces == "" && !p.extra.profile && !isProbe(p.Source)
+			p.extra.made == 0 && !p.usage && len(p.extra.files) == 0 && p.extra.traces == "" && !p.extra.profile && !isProbe(p.Source) &&
+			!strings.Contains(base(p.output), "cpp_stdout") // ccache asks, and waits for the answer
 	}
 	return false
 }

@@ -89,6 +89,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-E -MD -MF x.d a.c", "preprocess"},
 	{"c", "-E a.c -o a.i", "sources:preprocess c a.i"},
 	{"c", "-E -c -dM -MD a.c -o sub/a", "sources:preprocess c sub/a sub/a.d"},
+	{"c", "-E a.c -o /c/tmp/tmp.cpp_stdout.Xy12.i", "preprocess"},
 	{"c", "-E a.c -o -", "preprocess"},
 	{"c", "-E a.c -o /dev/null", "preprocess"},
 	{"c", "-E a.c b.c -o a.i", "preprocess"},
