@@ -363,12 +363,6 @@ func (w *walk) precompiled(from *dir, name string, quoted bool) *Doubt {
 	return nil
 }
 
-// there reports whether anything exists under a name.
-func (w *walk) there(from *dir, name string) (bool, *Doubt) {
-	e, d := w.lookUp(from, name)
-	return e != nil && e.kind != isAbsent, d
-}
-
 // maxMarks bounds the files that are included for the sake of messages alone.
 const maxMarks = 64
 
