@@ -109,7 +109,8 @@ func (f *moduleFinder) gcc() bool {
 	}
 	u := modules.Scan(source)
 	p.Headers = u.Headers
-	if u.Unsure {
+	rules := slices.ContainsFunc(p.Outputs, func(o unit.Output) bool { return o.Kind == unit.OutputDependency })
+	if u.Unsure || rules && (u.Writes || len(u.Imports) > 0) { // gcc's rules about modules pass no check of a host's rules
 		return false
 	}
 	m := modules.Default()
