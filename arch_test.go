@@ -157,6 +157,8 @@ var edges = map[string][]string{
 
 	// tests: kits, suites, programs; nothing above imports them
 	"deploy":                               {},
+	"deploy/packaging":                     {}, // tests only
+	"deploy/packaging/image":               {},
 	"internal/test/kit/debsrc":             {},
 	"internal/test/kit/explore":            {},
 	"internal/test/kit/farm":               {},

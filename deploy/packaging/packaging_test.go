@@ -60,12 +60,13 @@ func packages(t *testing.T) (dir, again string) {
 		if built.dir, built.err = os.MkdirTemp("", "rdistcc-packages-"); built.err != nil {
 			return
 		}
-		built.err = errors.Join(build("a", older), build("longer/name/b", older))
+		// b is a copy of a, not of what may have been edited meanwhile.
+		built.err = errors.Join(build("../..", "a", older), build(filepath.Join(built.dir, "a"), "longer/name/b", older))
 		if built.err == nil {
 			built.err = change("a")
 		}
 		if built.err == nil {
-			built.err = build("a", newer, "deb", "rpm")
+			built.err = build("", "a", newer, "deb", "rpm")
 		}
 	})
 	if built.err != nil {
@@ -74,20 +75,20 @@ func packages(t *testing.T) (dir, again string) {
 	return filepath.Join(built.dir, "a/out"), filepath.Join(built.dir, "longer/name/b/out")
 }
 
-// build makes packages in a copy of the project and moves them to its directory out.
-func build(name, version string, kinds ...string) error {
+// build makes packages in a directory with a copy of the project, and moves them to its directory out. If from is not
+// empty, it makes the copy of that directory.
+func build(from, name, version string, kinds ...string) error {
 	dir := filepath.Join(built.dir, name)
 	script := `set -e
-mkdir -p "$1/out"
-cd ../..
-[ -e "$1/go.mod" ] || tar --exclude=./.git --exclude=./bin --exclude=./dist -cf - . | tar -xf - -C "$1"
-cd "$1"
-version=$2
-shift 2
+mkdir -p "$2/out"
+[ -z "$1" ] || tar -C "$1" --exclude=./.git --exclude=./bin --exclude=./dist --exclude=./out -cf - . | tar -xf - -C "$2"
+cd "$2"
+version=$3
+shift 3
 GO=go NFPM=none LINKS="gcc g++ cc" deploy/packaging/build "$version" "$@"
 cat dist/SHA256SUMS >>out/SHA256SUMS
 mv dist/*.* out/`
-	cmd := exec.Command("bash", append([]string{"-c", script, "build", dir, version}, kinds...)...)
+	cmd := exec.Command("bash", append([]string{"-c", script, "build", from, dir, version}, kinds...)...)
 	cmd.Env = append(os.Environ(), "PKG_VERSION="+version, "SOURCE_DATE_EPOCH=1750000000", "MAKEFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s of %s: %w\n%s", version, name, err, out)
