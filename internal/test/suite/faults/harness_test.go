@@ -28,6 +28,9 @@ import (
 // patience ends a test that waits for what does not happen.
 const patience = 30 * time.Second
 
+// longPatience is for what many processes have to do first, which takes long on a busy machine.
+const longPatience = 2 * time.Minute
+
 // site is a farm with a directory of its own, below which lies all that it may
 // leave: each of its processes has the directory's name in its environment, its
 // command line or as its working directory.
@@ -342,14 +345,14 @@ func (s *site) startLong(env []string, name string) *running {
 func (s *site) eventually(what string, wrong func() string) {
 	s.t.Helper()
 	pause := 2 * time.Millisecond // and then longer: to look costs processor time that what is waited for needs
-	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+	for end := time.Now().Add(longPatience); ; time.Sleep(pause) {
 		pause = min(pause*5/4, 50*time.Millisecond)
 		w := wrong()
 		if w == "" {
 			return
 		}
 		if time.Now().After(end) {
-			s.t.Fatalf("no %s after %v: %s", what, patience, w)
+			s.t.Fatalf("no %s after %v: %s", what, longPatience, w)
 		}
 	}
 }

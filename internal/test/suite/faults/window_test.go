@@ -122,6 +122,8 @@ func TestEndsInAFetch(t *testing.T) {
 			if what == "pulled" {
 				daemon, manager = takesPulls, pulls
 			}
+			// A busy machine, on a path this slow, is silent for longer than usual.
+			daemon, manager = daemon+"limits: {silence: 30s}\n", manager+"limits: {silence: 30s}\n"
 			d1 := s.daemon("d1", daemon, "--jobs", "2")
 			s.manager("", manager+"scheduler: {backoff: 10ms, backoff-max: 20ms, connect-grace: 30s}\n")
 			s.file("object.c", smallObject)
