@@ -312,6 +312,7 @@ func TestHostileParcels(t *testing.T) {
 		}
 	}
 	s.wrongContents(t, genuine)
+	s.hangUp() // that took a while, and a client that was silent is taken for lost
 	s.honest(t, "gcc")
 	s.proven(t)
 }

@@ -54,6 +54,7 @@ var wallClock = map[string]string{
 	"pkg/worker/run/text_tree.go": "an mtime, as a compiler sees it",
 	"pkg/worker/serve.go":         "what the clock says is told to clients, for rdistcc doctor",
 	"pkg/worker/files/learn.go":   "mtimes as identity",
+	"pkg/connmgr/known/images.go": "a stamp as identity; a clock that was set back costs the recipe",
 	"internal/ctl/doctor_host.go": "two machines' clocks are compared",
 }
 
