@@ -100,7 +100,9 @@ func TestHonest(t *testing.T) {
 					equal++
 				case where != "remote":
 					home[reason]++
-					if !deliberate[reason] {
+					// clang's -g with assembly, because the tests' TMPDIR is not /tmp
+					assembly := reason == "not-reproducible:directory" && strings.Contains(fmt.Sprint(l), ".S")
+					if !deliberate[reason] && !assembly {
 						t.Errorf("stays here (%s): %s: %v\n%s", reason, l.Package, l, head(v.plain.stderr))
 					}
 				}
