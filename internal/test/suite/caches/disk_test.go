@@ -23,7 +23,7 @@ func resultsDir(t *testing.T) (dir, settings string) {
 		t.Fatal(err)
 	}
 	if free := fs.Bavail; free < fs.Blocks/10+1<<30/uint64(fs.Bsize) {
-		t.Skipf("daemons leave a tenth of a disk free, and no more than that is free on /var/tmp")
+		t.Skip("daemons leave a tenth of a disk free, and no more than that is free on /var/tmp")
 	}
 	dir = filepath.Join(base, "results")
 	return dir, fmt.Sprintf("store: {results-dir: %s, results-disk: 128MiB}\n", dir)
