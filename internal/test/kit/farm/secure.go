@@ -57,3 +57,13 @@ func (f *Farm) Secure(ctx context.Context, s Security) error {
 		os.WriteFile(filepath.Join(f.Dir, f.daemonFile), []byte(settings+daemon), 0o600),
 		os.WriteFile(filepath.Join(f.Dir, settingsFile), []byte(settings+manager), 0o600))
 }
+
+// AddSettings adds text to one of the files that Secure has written: daemon.yaml or farm.yaml, which is the manager's.
+func (f *Farm) AddSettings(file, text string) error {
+	to, err := os.OpenFile(filepath.Join(f.Dir, file), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = to.WriteString(text)
+	return errors.Join(err, to.Close())
+}

@@ -157,12 +157,7 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 		}
 	}
 	if *bareHosts {
-		f, err := os.OpenFile(filepath.Join(g.Dir, "daemon.yaml"), os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
-			return nil, err
-		}
-		_, err = f.WriteString("toolchains: {dirs: [/nowhere]}\n")
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err := g.AddSettings("daemon.yaml", "toolchains: {dirs: [/nowhere]}\n"); err != nil {
 			return nil, err
 		}
 	}

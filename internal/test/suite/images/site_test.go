@@ -37,15 +37,7 @@ func start(t testing.TB, daemon string) *site {
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))
 	s := &site{t, f, ctx, filepath.Join(f.Dir, "work")}
-	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{})); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.OpenFile(filepath.Join(f.Dir, "daemon.yaml"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = file.WriteString(daemon)
-	if err := errors.Join(err, file.Close()); err != nil {
+	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{}), f.AddSettings("daemon.yaml", daemon)); err != nil {
 		t.Fatal(err)
 	}
 	f.Vars = []string{"LC_ALL=C"}

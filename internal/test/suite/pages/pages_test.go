@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -34,14 +33,9 @@ func start(t *testing.T, auth, daemon, manager string) *shell {
 		t.Fatal(err)
 	}
 	for name, more := range map[string]string{"daemon.yaml": daemon, "farm.yaml": manager} {
-		file, err := os.OpenFile(filepath.Join(f.Dir, name), os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
+		if err := f.AddSettings(name, more); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := file.WriteString(more); err != nil {
-			t.Fatal(err)
-		}
-		file.Close()
 	}
 	if _, err := f.StartDaemon(ctx, "host", "--jobs", "1"); err != nil {
 		t.Fatal(err)

@@ -38,25 +38,11 @@ func prepare(t *testing.T, daemon string) *site {
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))
 	s := &site{t, f, ctx, filepath.Join(f.Dir, "work")}
-	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{})); err != nil {
+	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{}), f.AddSettings("daemon.yaml", daemon)); err != nil {
 		t.Fatal(err)
 	}
-	s.settings("daemon.yaml", daemon)
 	f.Vars = []string{"LC_ALL=C"}
 	return s
-}
-
-// settings adds to a configuration file of the farm.
-func (s *site) settings(name, text string) {
-	s.Helper()
-	file, err := os.OpenFile(filepath.Join(s.Dir, name), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		s.Fatal(err)
-	}
-	_, err = file.WriteString(text)
-	if err := errors.Join(err, file.Close()); err != nil {
-		s.Fatal(err)
-	}
 }
 
 // start starts a daemon, and a manager that has it as its host.
