@@ -34,6 +34,8 @@ grep -q "^daemon: {nice: 3}" "$T/host/etc/rdistcc/config.yaml" || fail "the upgr
 grep -q "a newer default" "$T/host/etc/rdistcc/config.yaml.dpkg-dist" || fail "the new settings are nowhere"
 within host rdistcc config | grep -q "nice.*3" || fail "the settings are not in force"
 within build dpkg -i $new
+told build "--no-block try-restart rdistccd.service rdistcc-cm.service" || fail "the upgrade restarts no service"
+told build "--no-reload disable --now rdistccd.service rdistcc-cm.service" && fail "the upgrade stops the services"
 grep -q "a newer default" "$T/build/etc/rdistcc/config.yaml" || fail "the new settings were not installed"
 # Daemon and manager of the old version still run.
 remote build
@@ -51,10 +53,11 @@ remote build
 
 # Removed, it leaves the settings; purged, nothing.
 within host dpkg -r rdistcc
+told host "--no-reload disable --now rdistccd.service rdistcc-cm.service" || fail "the services run on"
 [ -s "$T/host/etc/rdistcc/config.yaml" ] || fail "the settings were removed"
 within host dpkg -P rdistcc
 # The user rdistcc stays, as files of it may.
-left=$(files host | grep -v -x -e ./etc/passwd -e ./etc/group -e ./etc/shadow -e ./etc/gshadow -e ./etc/.pwd.lock -e ./etc/resolv.conf) || true
+left=$(files host | grep -v -x -e ./etc/passwd -e ./etc/group -e ./etc/shadow -e ./etc/gshadow -e ./usr/bin/systemctl -e ./etc/.pwd.lock -e ./etc/resolv.conf) || true
 [ -z "$left" ] || fail "the package leaves $left"
 [ ! -e "$T/host/var/cache/rdistccd" ] || fail "the package leaves the daemon's cache"
 echo done

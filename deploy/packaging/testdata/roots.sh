@@ -16,6 +16,10 @@ root() {
 	# What this machine has of rdistcc is not the package's.
 	rm -rf "$T/$1/etc/rdistcc" "$T/$1/usr/lib/rdistcc" "$T/$1"/usr/bin/rdistcc*
 	: >"$T/$1/etc/resolv.conf"
+	# Packages find a running systemd, whose commands are noted and all fail: one that fails stops no package.
+	mkdir -p "$T/$1/run/systemd/system"
+	printf '#!/bin/sh\necho "$*" >>/run/systemctl.log\nexit 1\n' >"$T/$1/usr/bin/systemctl"
+	chmod 755 "$T/$1/usr/bin/systemctl"
 	mkdir -p "$T/$1/packages"
 	mount --bind "$PACKAGES" "$T/$1/packages"
 }
@@ -33,6 +37,11 @@ within() {
 files() {
 	(cd "$T/over/$1/up" && find . \( -path ./var/lib/dpkg -o -path ./var/lib/rpm -o -path ./var/log -o -path ./var/cache -o -path ./tmp \
 		-o -path ./root -o -path ./run -o -path ./usr/lib/sysimage -o -path './etc/*-' \) -prune -o \( -type f -o -type l \) -print | sort)
+}
+
+# told NAME COMMAND: says whether systemctl was told COMMAND in a root.
+told() {
+	grep -q -x -e "$2" "$T/$1/run/systemctl.log" 2>/dev/null
 }
 
 # daemon NAME: starts the daemon in a root as an ordinary user, as its unit does.
