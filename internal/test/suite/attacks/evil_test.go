@@ -127,6 +127,8 @@ func (e *evilToolchain) attack(t *testing.T, class, name string) verdict {
 	said := func(words string) bool { return bytes.Contains(v.said, []byte("evilcc "+name+" "+words)) }
 	_, _, died := strings.Cut(v.what, "signal ")
 	switch reached := said("reachable\n"); {
+	case strings.HasPrefix(v.what, "refused"):
+		v.breaches = append(v.breaches, "test: it was refused, so it did not run")
 	case !said("begins\n") && !strings.HasPrefix(v.what, "failed") && died && strings.HasSuffix(v.what, "signal 0"):
 		v.breaches = append(v.breaches, "test: it did not run")
 	case class == probe.Need && !reached:

@@ -24,7 +24,7 @@ func BenchmarkCMake(b *testing.B) {
 			need.Skipf(b, need.Tools, "%s is not installed (on Debian: make deps)", name)
 		}
 	}
-	s := start(b, "")
+	s := start(b)
 	s.Vars = append(s.Vars, "RDISTCC_CACHE=off")
 	project := "cmake_minimum_required(VERSION 3.16)\nproject(x CXX)\nadd_library(x STATIC"
 	for i := range units {

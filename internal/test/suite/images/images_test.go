@@ -63,7 +63,7 @@ func makers(t *testing.T) (list []maker) {
 // TestSequences: whatever happens to a precompiled header, its parts and the options, a compile does what it does here. It runs
 // on a host if the header is the one that its command made of the files as they are.
 func TestSequences(t *testing.T) {
-	s := start(t, "")
+	s := start(t)
 	for _, m := range makers(t) {
 		t.Run(m.cc, func(t *testing.T) {
 			s := &site{t, s.Farm, s.ctx, s.work}
@@ -163,7 +163,7 @@ func TestCMake(t *testing.T) {
 			need.Skipf(t, need.Tools, "%s is not installed (on Debian: make deps)", name)
 		}
 	}
-	s := start(t, "")
+	s := start(t)
 	s.write("CMakeLists.txt", `cmake_minimum_required(VERSION 3.16)
 project(x C CXX)
 add_library(one STATIC a.cc b.cc)
