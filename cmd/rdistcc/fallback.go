@@ -44,7 +44,7 @@ func (f *flow) local(why string, turn ipc.Turn) int {
 // reports whether the manager is still there.
 func (f *flow) askTurn(why string, turn ipc.Turn) bool {
 	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: why, Turn: turn, Compiler: f.rec.compiler,
-		Source: f.rec.source, Output: f.rec.output, Closed: f.slot != nil && f.slot.closed}).Append(nil))
+		Source: f.rec.source, Output: f.rec.output, Build: f.set.build, Closed: f.slot != nil && f.slot.closed}).Append(nil))
 	if err != nil {
 		return false
 	}

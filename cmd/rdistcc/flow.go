@@ -237,7 +237,7 @@ func (f *flow) finish(code int) {
 	}
 	// The manager learns from the end of the connection that the job is over; this is for its statistics.
 	_ = f.conn.Send((&ipc.Finish{Where: where, Reason: f.rec.reason, Exit: uint8(code), TotalUS: micros(f.rec.total),
-		PreprocessUS: micros(f.rec.preprocess), Closed: f.slot == nil || f.slot.closed}).Append(nil))
+		PreprocessUS: micros(f.rec.preprocess), CPUUS: micros(f.rec.cpu), Closed: f.slot == nil || f.slot.closed}).Append(nil))
 	f.hangUp()
 }
 

@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/rdistcc/rdistcc/internal/jobserver"
@@ -20,9 +21,10 @@ import (
 // needs doing.
 type interrupts struct {
 	*ending
-	conn  *ipc.Conn // guarded by mu
-	child int       // guarded by mu; negative: a process group, to be killed
-	over  bool      // guarded by mu; this part of the command is no longer wanted
+	conn  *ipc.Conn     // guarded by mu
+	child int           // guarded by mu; negative: a process group, to be killed
+	over  bool          // guarded by mu; this part of the command is no longer wanted
+	cpu   time.Duration // of the last child, with its own; owned by the flow
 }
 
 // ending holds what a process must end, and clean up, before it exits.
@@ -179,9 +181,11 @@ func (in *interrupts) reap(pid int) (syscall.WaitStatus, error) {
 	defer in.mu.Unlock()
 	in.child = 0
 	var ws syscall.WaitStatus
+	var used syscall.Rusage
 	for {
-		_, err := syscall.Wait4(pid, &ws, 0, nil)
+		_, err := syscall.Wait4(pid, &ws, 0, &used)
 		if err != syscall.EINTR {
+			in.cpu = time.Duration(used.Utime.Nano() + used.Stime.Nano())
 			return ws, err
 		}
 	}

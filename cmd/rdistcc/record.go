@@ -32,6 +32,7 @@ type record struct {
 	submit      time.Duration // Submit to Result
 	place       time.Duration
 	local       time.Duration
+	cpu         time.Duration // of what ran here, with its children
 	total       time.Duration
 	result      ipc.Result // its times and byte counts, where there was a result
 }

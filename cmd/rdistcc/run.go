@@ -93,6 +93,6 @@ func (f *flow) runHere(c command) int {
 		f.set.say(0, c.argv[0], ": ", err.Error())
 		return reason.ExitGeneral
 	}
-	f.rec.local = time.Since(began)
+	f.rec.local, f.rec.cpu = time.Since(began), f.in.cpu
 	return exitCode(ws)
 }

@@ -59,6 +59,20 @@ func (a *account) why(names []string, since time.Time) report.Why {
 	return a.book.Why(names, since)
 }
 
+// ofBuild returns commands of a build, as Book.OfBuild.
+func (a *account) ofBuild(build, from uint64) report.BuildJobs {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.book.OfBuild(build, from)
+}
+
+// noted returns how many commands the account has.
+func (a *account) noted() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.book.Noted()
+}
+
 // due reports whether the account is to be written to disk: it was not for keepEvery, and something was added
 // since. If it is due, it then counts as written.
 func (a *account) due(now time.Time) bool {

@@ -192,6 +192,7 @@ func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Re
 	c.record.Cached, c.record.Host, c.record.Made, c.record.For = tier, e.Host, e.Made, e.Builder
 	c.record.Second = c.bySecond(k, e)
 	c.record.CPUUS, c.record.CompileUS = uint32(e.CPU.Microseconds()), uint32(e.Wall.Microseconds())
+	c.answered()
 	if tier != resultcache.TierManager {
 		c.listHit(k, e)
 	}

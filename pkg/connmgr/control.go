@@ -3,10 +3,13 @@ package connmgr
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"strconv"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
@@ -18,6 +21,7 @@ import (
 //	places            Places of that list
 //	stats             Stats
 //	why NAME...       Why of a file, by its absolute name and as it was typed
+//	build NAME [FROM] BuildJobs of the asking user's build of that name; without FROM, from now on
 //	drain HOST        Drained; undrain HOST too
 //	toolchains [ADDR] []Toolchain, with what is known of them at the hosts of that list, or at the one with an address
 //	send HOST [PATH]  the same of one host, which is sent the compiler, or all that jobs have used, from now on
@@ -55,6 +59,8 @@ func (c *client) onControl(f *ipc.Control) error {
 			return c.refuse(reason.ExitArguments, "name a file")
 		}
 		return c.reply(c.m.Why(f.Args[1:]))
+	case "build":
+		return c.onBuild(f.Args[1:])
 	case "drain", "undrain":
 		return c.onDrain(f, verb == "drain")
 	case "toolchains":
@@ -97,6 +103,24 @@ func (m *Manager) room(list *lists.List) report.Places {
 		p.Local = max(p.Local, list.LocalJobs(m.live().LocalJobs))
 	}
 	return p
+}
+
+// onBuild answers what became of the commands of a build.
+func (c *client) onBuild(words []string) error {
+	if len(words) < 1 || len(words) > 2 || words[0] == "" {
+		return c.refuse(reason.ExitArguments, "name one build")
+	}
+	build := machine.NamedBuild(c.uid, words[0])
+	from := c.m.account.noted()
+	if len(words) == 2 {
+		var err error
+		if from, err = strconv.ParseUint(words[1], 10, 64); err != nil {
+			return c.refuse(reason.ExitArguments, fmt.Sprintf("%q is no number of commands", words[1]))
+		}
+	}
+	b := c.m.account.ofBuild(build, from)
+	b.PID, b.Since, b.Running = os.Getpid(), c.m.started, c.m.underway.CountBuild(build)
+	return c.reply(b)
 }
 
 // onDrain answers drain and undrain, which only the manager's own user and root may use.

@@ -21,7 +21,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	c.begin(f.Source, f.Output, f.Compiler)
 	c.lease, c.asked, c.record.Cwd = f, time.Now(), f.Cwd
-	c.record.Build = c.build()
+	c.belongsTo(c.build())
 	if no := c.prepare(); no != nil {
 		c.untried = true
 		return c.goLocal(no)

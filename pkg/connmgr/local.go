@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
@@ -22,9 +23,14 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	if c.takeTurn(&c.m.turns.local, c.list.LocalJobs(c.m.live().LocalJobs)) != nil {
 		return nil // the wrapper is gone
 	}
+	c.startHere()
+	return c.Send(no)
+}
+
+// startHere records that the command begins to run locally.
+func (c *client) startHere() {
 	c.began = time.Now()
 	c.place.EnterHere(report.PhaseRuns)
-	return c.Send(no)
 }
 
 // onLocal gives a command that runs locally its turn, and ends its lease, if it has one.
@@ -32,6 +38,9 @@ func (c *client) onLocal(f *ipc.Local) error {
 	switch {
 	case c.id == 0:
 		c.begin(f.Source, f.Output, f.Compiler)
+		if f.Build != "" { // otherwise nobody asks, and finding out takes time
+			c.belongsTo(machine.NamedBuild(c.uid, f.Build))
+		}
 		c.list = c.m.lists.Of("")
 	case c.turn != nil && c.turn != &c.m.turns.cpp:
 		return errProtocol // it has its turn already
@@ -43,7 +52,7 @@ func (c *client) onLocal(f *ipc.Local) error {
 	c.endLease()
 	switch f.Turn {
 	case ipc.TurnNone:
-		c.place.EnterHere(report.PhaseRuns)
+		c.startHere()
 		return nil
 	case ipc.TurnCPP:
 		if c.takeTurn(&c.m.turns.cpp, c.list.Preprocessors(c.m.live().Preprocessors)) != nil {
@@ -54,6 +63,6 @@ func (c *client) onLocal(f *ipc.Local) error {
 			return nil
 		}
 	}
-	c.place.EnterHere(report.PhaseRuns)
+	c.startHere()
 	return c.SendFrame(ipc.AppendBare(nil, ipc.KindGo))
 }

@@ -3,6 +3,7 @@ package connmgr
 import (
 	"cmp"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // begin marks c as a command, which keeps an idle manager alive. source, output and program are its files as
@@ -19,6 +21,12 @@ func (c *client) begin(source, output, program string) {
 	c.record.ID, c.record.Began = c.id, time.Now()
 	c.record.Compiler, c.record.Source, c.record.Output = program, source, output
 	c.place.Begin(c.id, cmp.Or(source, output, filepath.Base(program)), c.record.Began)
+}
+
+// belongsTo records the build of the command.
+func (c *client) belongsTo(build uint64) {
+	c.record.Build = build
+	c.place.BelongsTo(build)
 }
 
 // consider records the scheduler's view of the hosts, and its rule.
@@ -37,6 +45,24 @@ func (c *client) note(x *ipc.Result) {
 	r.Host, r.Attempts = x.Host, x.Attempts
 	r.CreditUS, r.WriteUS, r.QueueUS, r.CompileUS, r.ReturnUS = x.CreditUS, x.WriteUS, x.QueueUS, x.CompileUS, x.ReturnUS
 	r.BytesOut, r.BytesIn, r.SentFiles = x.BytesOut, x.BytesIn, x.SentFiles
+	c.answered()
+}
+
+// answered records that a result has come, from a host or from the cache.
+func (c *client) answered() { c.record.AnsweredUS = micros(time.Since(c.record.Began)) }
+
+func micros(d time.Duration) uint32 { return uint32(min(max(d.Microseconds(), 0), math.MaxUint32)) }
+
+// measure records what the command takes on this machine.
+func (c *client) measure() {
+	r := &c.record
+	switch {
+	case !r.Local:
+		here := c.m.farm.Speed(scheduler.LocalHost, c.compiler.ID)
+		r.HereUS = micros(time.Duration(float64(r.CPUUS)*c.m.farm.Speed(r.Host, c.compiler.ID)/max(here, 0.01)) * time.Microsecond)
+	case !c.began.IsZero():
+		r.HereUS = micros(r.Ended.Sub(c.began))
+	}
 }
 
 // logJob counts and logs a command that has ended.
@@ -46,6 +72,7 @@ func (c *client) logJob() {
 		return // a control request, or nothing at all
 	}
 	if !r.Finished {
+		r.Ended = time.Now()
 		r.Local = !c.remote
 		if r.Reason == "" && r.Local {
 			r.Reason = reason.Manager
@@ -58,6 +85,7 @@ func (c *client) logJob() {
 	if r.Predicted > 0 && !r.Local {
 		r.Expected = time.Duration(float64(r.Predicted) / max(c.m.farm.Speed(r.Host, c.compiler.ID), 0.01))
 	}
+	c.measure()
 	c.m.account.add(r)
 	c.m.metrics.Done(r)
 	attrs := []any{"job", r.ID, "source", r.Source, "exit", r.Exit, "total_us", r.TotalUS}
@@ -83,13 +111,16 @@ func (c *client) logJob() {
 // onFinish records what the wrapper reports at the end of the command.
 func (c *client) onFinish(f *ipc.Finish) {
 	c.free = c.free || f.Closed
-	c.record.Finished = true
+	c.record.Finished, c.record.Ended = true, time.Now()
 	c.record.Exit = f.Exit
 	c.record.TotalUS = f.TotalUS
 	if f.PreprocessUS != 0 {
 		c.record.PreprocessUS = f.PreprocessUS
 	}
 	c.record.Local = f.Where == ipc.WhereLocal
+	if c.record.Local {
+		c.record.CPUUS = f.CPUUS
+	}
 	if c.record.Local && f.Reason != "" {
 		c.record.Reason = f.Reason
 	}

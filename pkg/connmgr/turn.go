@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
@@ -43,9 +44,9 @@ func (c *client) endShare() {
 	r := scheduler.Report{ID: c.id, Source: c.record.Source, Failed: c.record.Exit != 0}
 	out := scheduler.Unused
 	if c.record.Finished && !c.began.IsZero() {
-		// Its CPU time is not known. With no more commands at a time than cores, the wall time is close to it.
 		out, r.Wall = scheduler.OK, time.Since(c.began)
-		r.CPU = r.Wall
+		// Of a command that cannot be measured, the wall time is close, with no more at a time than cores.
+		r.CPU = cmp.Or(time.Duration(c.record.CPUUS)*time.Microsecond, r.Wall)
 	}
 	c.m.farm.EndHere(out, r)
 }

@@ -240,6 +240,7 @@ func (m *Local) Append(b []byte) []byte {
 	b = wire.AppendString(b, m.Compiler)
 	b = wire.AppendString(b, m.Source)
 	b = wire.AppendString(b, m.Output)
+	b = wire.AppendString(b, m.Build)
 	b = wire.AppendBool(b, m.Closed)
 	return end(b, at)
 }
@@ -256,6 +257,7 @@ func (m *Local) Parse(p []byte) error {
 	m.Compiler = d.Text()
 	m.Source = d.Text()
 	m.Output = d.Text()
+	m.Build = d.Text()
 	m.Closed = d.Bool()
 	if m.Turn > TurnLocal {
 		d.Fail("not a value of this field")
@@ -271,6 +273,7 @@ func (m *Finish) Append(b []byte) []byte {
 	b = append(b, m.Exit)
 	b = wire.AppendUint32(b, m.TotalUS)
 	b = wire.AppendUint32(b, m.PreprocessUS)
+	b = wire.AppendUint32(b, m.CPUUS)
 	b = wire.AppendBool(b, m.Closed)
 	return end(b, at)
 }
@@ -278,7 +281,7 @@ func (m *Finish) Append(b []byte) []byte {
 // Parse reads a Finish.
 func (m *Finish) Parse(p []byte) error {
 	d := newDecoder(p)
-	*m = Finish{Where: d.Uint8(), Reason: d.Text(), Exit: d.Uint8(), TotalUS: d.Uint32(), PreprocessUS: d.Uint32(), Closed: d.Bool()}
+	*m = Finish{Where: d.Uint8(), Reason: d.Text(), Exit: d.Uint8(), TotalUS: d.Uint32(), PreprocessUS: d.Uint32(), CPUUS: d.Uint32(), Closed: d.Bool()}
 	if m.Where > WhereLocal {
 		d.Fail("not a value of this field")
 	}

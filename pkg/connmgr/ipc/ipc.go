@@ -50,7 +50,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 7
+const Version = 8
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -291,6 +291,7 @@ type Local struct {
 	Reason                   string
 	Turn                     Turn
 	Compiler, Source, Output string
+	Build                    string // as in Lease
 	// Closed says that the source of the slot leased on this connection, if any, is no longer open outside the
 	// manager, so the slot may be used again.
 	Closed bool
@@ -302,6 +303,7 @@ type Finish struct {
 	Reason                string // local only
 	Exit                  uint8
 	TotalUS, PreprocessUS uint32
+	CPUUS                 uint32 // local only: CPU time of the command, in microseconds
 	// Closed says that the slot's source is no longer open outside the manager, so the slot may be used again.
 	Closed bool
 }

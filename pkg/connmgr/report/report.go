@@ -286,6 +286,7 @@ type WaitingStatus struct {
 type JobRecord struct {
 	ID       uint64    `json:"id"`
 	Began    time.Time `json:"began"`
+	Ended    time.Time `json:"ended,omitzero"`
 	Compiler string    `json:"compiler,omitempty"`
 	Source   string    `json:"source,omitempty"`
 	Output   string    `json:"output,omitempty"`
@@ -305,11 +306,16 @@ type JobRecord struct {
 	WriteUS      uint32 `json:"write_us,omitempty"`
 	QueueUS      uint32 `json:"queue_us,omitempty"`
 	CompileUS    uint32 `json:"compile_us,omitempty"`
-	CPUUS        uint32 `json:"cpu_us,omitempty"` // CPU time of the compile on the host
+	CPUUS        uint32 `json:"cpu_us,omitempty"` // CPU time of the compile on the host; of a local command, here
 	ReturnUS     uint32 `json:"return_us,omitempty"`
 	TotalUS      uint32 `json:"total_us,omitempty"`
 	BytesOut     uint64 `json:"bytes_out,omitempty"`
 	BytesIn      uint64 `json:"bytes_in,omitempty"`
+	// AnsweredUS is when the answer of a host or of the cache had come, counted from Began.
+	AnsweredUS uint32 `json:"answered_us,omitempty"`
+	// HereUS is what the command takes on this machine. A local command took that long, from its turn to its end. For
+	// others it is CPUUS on a core of this machine, by the speeds that are known of it and of the host.
+	HereUS uint32 `json:"here_us,omitempty"`
 	// Carrier is how the source travelled: write, eager or pull.
 	Carrier string `json:"carrier,omitempty"`
 

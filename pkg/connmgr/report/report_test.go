@@ -1,6 +1,8 @@
 package report
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 )
@@ -100,5 +102,49 @@ func TestPredictionIsCounted(t *testing.T) {
 	}
 	if s.Twice != 1 {
 		t.Errorf("%d compiled twice, want 1", s.Twice)
+	}
+}
+
+// TestOfBuild: a reader that comes often enough gets each command of its build once, in answers that fit a frame; one
+// that comes late is told how many it has missed.
+func TestOfBuild(t *testing.T) {
+	b, next, got := new(Book), uint64(0), 0
+	take := func() (lost uint64) {
+		for {
+			x := b.OfBuild(7, next)
+			for i := range x.Jobs {
+				if got++; x.Jobs[i].ID != uint64(got) || x.Jobs[i].Considered != nil {
+					t.Fatalf("command %d of the build is job %d", got, x.Jobs[i].ID)
+				}
+			}
+			data, err := json.Marshal(&x)
+			if err != nil || len(data) > 2<<20 {
+				t.Fatalf("an answer of %d bytes, %v", len(data), err)
+			}
+			next, lost = x.Next, lost+x.Lost
+			if !x.More {
+				return lost
+			}
+		}
+	}
+	own := uint64(0)
+	for range 3 {
+		for i := range maxRecent {
+			r := &JobRecord{Build: uint64(7 + i%2), Source: strings.Repeat("x", 4096), Considered: make([]Considered, 3)}
+			if r.Build == 7 {
+				own++
+				r.ID = own
+			}
+			b.Add(r)
+		}
+		if lost := take(); lost != 0 || got != int(own) {
+			t.Errorf("%d of %d commands, %d lost", got, own, lost)
+		}
+	}
+	for range maxRecent + 5 {
+		b.Add(&JobRecord{Build: 9})
+	}
+	if lost := take(); lost != 5 {
+		t.Errorf("%d lost, want 5", lost)
 	}
 }

@@ -31,6 +31,7 @@ type Command struct {
 	// guarded by t.mu
 	counts bool // Begin was called
 	id     uint64
+	build  uint64 // 0: not known
 	name   string
 	began  time.Time
 	phase  string // one of report.Phase...
@@ -92,11 +93,30 @@ func (t *Table) List(now time.Time) []report.Underway {
 	return list
 }
 
+// CountBuild returns how many commands of a build are under way.
+func (t *Table) CountBuild(build uint64) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.open {
+		if c.counts && c.build == build {
+			n++
+		}
+	}
+	return n
+}
+
 // Begin marks c as a command. name is what the user knows it by, such as its source.
 func (c *Command) Begin(id uint64, name string, began time.Time) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	c.counts, c.id, c.name, c.began, c.phase = true, id, name, began, report.PhaseWaits
+}
+
+// BelongsTo records the build that c belongs to.
+func (c *Command) BelongsTo(build uint64) {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	c.build = build
 }
 
 // Enter records that c enters phase, on the way to a host or back, and that no host has it.
