@@ -99,16 +99,33 @@ func (p *Place) enter(j *Job) *job.Result {
 	if Scarce(err) {
 		return p.unable(j, err)
 	}
+	return Refused(p.noTree(err))
+}
+
+// noTree returns the refusal of a job that gets no tree because of err, which it logs.
+func (p *Place) noTree(err error) *job.Refusal {
 	p.h.Log.Error("private tree", "err", err)
 	var no *job.Refusal
 	switch {
 	case errors.As(err, &no):
+		return no
 	case p.h.Confined:
-		no = job.Refuse(job.CauseSandbox, "%v", err)
-	default:
-		no = job.Refuse(job.CauseTree, "%v", err)
+		return job.Refuse(job.CauseSandbox, "%v", err)
 	}
-	return Refused(no)
+	return job.Refuse(job.CauseTree, "%v", err)
+}
+
+// again empties the tree in the middle of a job, which goes on in another one if there is too much to clean up.
+func (p *Place) again(j *Job) error {
+	if err := p.cleanTree(); err != nil || p.tree != nil {
+		return err
+	}
+	err := j.Enter()
+	p.used = true // a canary may have cleaned up
+	if err != nil && !Scarce(err) {
+		return p.noTree(err)
+	}
+	return err
 }
 
 // notLaid returns the answer to a job whose files could not be laid out because of err.

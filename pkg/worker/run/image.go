@@ -79,12 +79,20 @@ func (s *sourcesInTree) imageKey(in *files.Set) images.Key {
 	return images.Key(h.Sum(nil))
 }
 
-// makeImage runs the command that makes an image, and copies the image to a file. It leaves the tree clean.
+// makeImage makes an image, and copies it to a file. It leaves the tree clean.
 func (s *sourcesInTree) makeImage(in *files.Set, env []string, to *os.File) error {
-	p, b := s.p, in.Body
-	if err := p.lay(s.j.Tenant, in, nil, s.j.Process.Check); err != nil {
+	if err := s.p.lay(s.j, in, nil); err != nil {
 		return blamed(err)
 	}
+	if err := s.runMaker(in, env, to); err != nil {
+		return err
+	}
+	return s.p.again(s.j)
+}
+
+// runMaker runs the command that makes an image in the tree, and copies the image to a file.
+func (s *sourcesInTree) runMaker(in *files.Set, env []string, to *os.File) error {
+	p, b := s.p, in.Body
 	out, err := p.newCapture()
 	if err != nil {
 		return err
@@ -113,10 +121,7 @@ func (s *sourcesInTree) makeImage(in *files.Set, env []string, to *os.File) erro
 	if err != nil {
 		return job.Refuse(job.CauseTree, "the precompiled header %s is not there: %v", policy.ImageName(b), err)
 	}
-	if err := copyOut(f.FD, to); err != nil {
-		return err
-	}
-	return p.tree.Clean()
+	return copyOut(f.FD, to)
 }
 
 // copyOut copies the file fd, which it closes, to another one.

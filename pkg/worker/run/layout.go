@@ -39,9 +39,10 @@ func (p *Place) Stale() bool {
 	return p.layout.owner != nil && (p.layout.owner.Wiped() || p.layout.forgets != p.h.Forgets.Load())
 }
 
-// lay makes in the tree what a job of owner's finds on the build host, and precompiled headers. It returns the first error of
-// check.
-func (p *Place) lay(owner *store.Tenant, in *files.Set, made []laidImage, check func() error) error {
+// lay makes in j's tree what a command finds on the build host, and precompiled headers. It returns an error once the job has
+// to stop.
+func (p *Place) lay(j *Job, in *files.Set, made []laidImage) error {
+	owner, check := j.Tenant, j.Process.Check
 	if owner == nil || len(in.Lists) == 0 {
 		if err := p.Forget(); err != nil {
 			return err
@@ -53,7 +54,10 @@ func (p *Place) lay(owner *store.Tenant, in *files.Set, made []laidImage, check 
 		return err
 	}
 	// Kept files may conflict with what the job's names mean: start over without them.
-	if err := errors.Join(p.tree.Clean(), p.Forget()); err != nil {
+	if err := p.again(j); err != nil {
+		return err
+	}
+	if err := p.Forget(); err != nil {
 		return err
 	}
 	return p.layFresh(in, made, check)

@@ -62,7 +62,7 @@ func (s *sourcesInTree) lay() error {
 	if err != nil {
 		return err
 	}
-	err = s.p.lay(s.j.Tenant, s.j.Files, made, s.j.Process.Check)
+	err = s.p.lay(s.j, s.j.Files, made)
 	if err == nil || errors.Is(err, files.ErrSpoiled) {
 		return err
 	}

@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
+
+// withImage returns a compile of "int x = N;" that uses the precompiled header h.h.gch, which is made of h.h and more files.
+func withImage(header string, more ...string) request {
+	source := "int x = N;\n"
+	p := &listed{q: request{body: treeBody("gcc"), text: source, sink: 1 << 20}}
+	b := &p.q.body
+	b.Args, b.Files[0].Len = []string{"-include", "h.h", "-c", "a.c", "-o", "x.o"}, uint64(len(source))
+	p.blob(header)
+	p.list.Files = []job.ListedFile{{Name: "h.h", Len: uint64(len(header)), MTime: 1e18, Content: idOf(header)}}
+	for _, name := range more {
+		p.list.Files = append(p.list.Files, job.ListedFile{Name: name, MTime: 1e18, Content: idOf("")})
+	}
+	q := p.named(true)
+	q.body.Images = []job.Body{{
+		Argv0: "gcc", Args: []string{"-x", "c-header", "h.h", "-o", "h.h.gch"}, Language: "c-header", Name: "h.h", Cwd: "/src",
+		Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "h.h.gch"}}, Lists: q.body.Lists,
+	}}
+	q.body.Lists = nil
+	return q
+}
+
+// names returns n names.
+func names(format string, n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprintf(format, i))
+	}
+	return list
+}
+
+// TestImageOfManyFiles: a precompiled header may be made of more files than a tree is cleaned of. The job goes on in another tree.
+func TestImageOfManyFiles(t *testing.T) {
+	ts, c := startTrees(t, func(o *Options) { o.Jobs, o.Slot = 1, 4<<20 })
+	for i := range 2 {
+		if r := c.do(ts.tool("gcc"), withImage("#define N 1\n", names("f%d.h", 5000)...)); r.Status != job.StatusRan || r.Exit != 0 || len(r.Files) != 1 {
+			t.Errorf("job %d: %+v\n%s", i, r.Result, r.bytes(r.Stderr))
+		}
+	}
+	if st := ts.places.Images.Stats(); st.Made != 1 || st.Used != 1 || st.Failed != 0 {
+		t.Errorf("%+v", st)
+	}
+	if log := ts.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("as if something were wrong with the host:\n%s", log)
+	}
+}
+
+// TestMuchInTheWay: a job whose names conflict with kept files starts over, also if it has made more by then than a tree is
+// cleaned of.
+func TestMuchInTheWay(t *testing.T) {
+	ts, c := startTrees(t, func(o *Options) { o.Jobs, o.Slot = 1, 4<<20 })
+	p := &listed{q: request{body: treeBody("gcc"), text: "#include \"/p/q.h\"\nint x = N;\n", sink: 1 << 20}}
+	const header = "#define N 1\n"
+	p.q.body.Files[0].Len = uint64(len(p.q.text))
+	p.blob(header)
+	p.list.Files = []job.ListedFile{{Name: "/p/q.h", Len: uint64(len(header)), MTime: 1e18, Content: idOf(header)}}
+	for i := range 2 {
+		q := p.named(true)
+		if i == 1 { // /p is a directory because of the kept file, and has to be a link
+			for _, name := range names("/l%d", 5000) {
+				q.body.Links = append(q.body.Links, unit.Link{Name: name, Target: "/r"})
+			}
+			q.body.Links = append(q.body.Links, unit.Link{Name: "/p", Target: "/r"})
+		}
+		if r := c.do(ts.tool("gcc"), q); r.Status != job.StatusRan || r.Exit != 0 || len(r.Files) != 1 {
+			t.Errorf("job %d: %+v\n%s", i, r.Result, r.bytes(r.Stderr))
+		}
+	}
+	if log := ts.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("as if something were wrong with the host:\n%s", log)
+	}
+}
