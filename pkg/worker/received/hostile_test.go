@@ -174,3 +174,46 @@ func TestSlowSender(t *testing.T) {
 		t.Errorf("%d toolchains, %+v, %d writers", usable(s, "mallory"), s.Stats(), len(s.writing))
 	}
 }
+
+// TestTogetherOverQuota: pieces that several tenants send of one toolchain count for each of them.
+func TestTogetherOverQuota(t *testing.T) {
+	s := open(t, t.TempDir())
+	k := newKit("driver", "compiler", 400_000)
+	admitted := 0
+	for i := range 8 {
+		tenant := fmt.Sprint("tenant", i)
+		id, missing, err := s.Offer(tenant, k.encoded)
+		if errors.Is(err, ErrQuota) {
+			continue
+		}
+		must(t, err)
+		admitted++
+		for _, m := range missing {
+			name := contentName(m.Entry)
+			if err := only(s.Write(tenant, id, name, 0, bytes.NewReader(k.contents[name][:m.Entry.Len-1]))); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Fatal(err)
+			}
+			s.mu.Lock()
+			s.writing[name].began = s.writing[name].began.Add(-time.Hour)
+			s.mu.Unlock()
+		}
+	}
+	list, err := os.ReadDir(s.path("partial"))
+	must(t, err)
+	sum := int64(0)
+	for _, e := range list {
+		st, err := e.Info()
+		must(t, err)
+		sum += st.Size()
+	}
+	if sum == 0 || sum > quota || admitted != 3 {
+		t.Errorf("%d bytes of %d tenants in pieces, with a quota of %d", sum, admitted, quota)
+	}
+	if _, _, err := s.Offer("tenant0", k.encoded); err != nil {
+		t.Errorf("one that is admitted, once more: %v", err)
+	}
+	k.send(t, s, "tenant1")
+	if _, _, err := s.Offer("tenant7", k.encoded); err != nil || usable(s, "tenant7") != 1 {
+		t.Errorf("one that was not, once all of it is there: %v", err)
+	}
+}

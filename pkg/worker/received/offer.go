@@ -44,10 +44,12 @@ func (s *Store) Offer(tenant string, encoded []byte) (id unit.ToolchainID, missi
 	s.mu.Lock()
 	defer s.unlock()
 	h := s.parcels[p.ID]
-	if h == nil {
+	if h == nil || !h.complete && !h.tenants[tenant] { // each tenant has pieces of its own
 		s.forget(time.Now().Add(-pendingTime))
-		h = newHeld(p)
-		h.encoded = encoded
+		if h = s.parcels[p.ID]; h == nil {
+			h = newHeld(p)
+			h.encoded = encoded
+		}
 		if err := s.admit(tenant, h); err != nil {
 			return id, nil, err
 		}

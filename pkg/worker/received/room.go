@@ -27,7 +27,7 @@ func newHeld(p *parcel.Parcel) *held {
 	return h
 }
 
-// admit makes room for a parcel.
+// admit makes room for a parcel that a tenant offers for the first time. Others may have offered it before.
 func (s *Store) admit(tenant string, h *held) error {
 	size := h.size + h.names
 	var own, pending uint64
@@ -84,7 +84,9 @@ func (s *Store) Room(tenant string) uint64 {
 func (s *Store) allNames(h *held) int64 {
 	n := h.names
 	for _, x := range s.parcels {
-		n += x.names
+		if x != h {
+			n += x.names
+		}
 	}
 	return int64(n)
 }
