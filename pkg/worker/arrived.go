@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -135,15 +136,19 @@ func (a *arrived) display(t *received.Toolchain, like *privatetree.Spec) *displa
 	return d
 }
 
-// useReceived returns what trees show for a received toolchain, which stays until the job has ended and calls done.
+// useReceived returns what trees show for a received toolchain, which stays until the job has ended and calls done. A
+// *job.Refusal says that it is no longer here; other errors are trouble of this host.
 func (s *Server) useReceived(c *conn, tc *toolchain.Toolchain) (shown *display, done func(), err error) {
 	t, done, err := s.arrived.store.Use(c.lent.Tenant().Name(), tc.ID)
-	if err != nil {
+	if errors.Is(err, received.ErrUnknown) {
 		s.arrived.mu.Lock()
 		delete(s.arrived.trees, tc.ID)
 		s.arrived.mu.Unlock()
 		s.toolchainArrived(c.lent.Tenant().Name())
 		return nil, nil, job.Refuse(job.CauseToolchain, "the toolchain that was sent is no longer here")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("lay out a received toolchain: %w", err)
 	}
 	return s.arrived.display(&t, s.shown.Load().spec), done, nil
 }

@@ -182,6 +182,48 @@ func (l posing) Accept() (net.Conn, error) {
 	return c, nil
 }
 
+// oneFile returns a toolchain that is one program of this machine, which is no compiler.
+func oneFile(t *testing.T) *parcel.Parcel {
+	t.Helper()
+	name, err := exec.LookPath("true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := &parcel.Parcel{Toolchain: toolchain.Toolchain{Exec: name, Path: name, Family: "gcc", Version: "1", Target: "x", Major: 1, Files: []string{name}},
+		Entries: []parcel.Entry{{Name: name, Exec: true, Len: uint64(len(content)), Sum: sha256.Sum256(content)}}}
+	p, err := parcel.Parse(made.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestNotLaidOut: trouble with the disk is not taken for a toolchain that has gone, which its client would send again.
+func TestNotLaidOut(t *testing.T) {
+	ts, addr := startNamed(t, func(o *Options) { receives(t, o, AcceptNamed) })
+	ts.needStore()
+	c := dialFrom(t, "127.0.0.2", addr, 1, &job.Hello{Name: "desk"})
+	id, _, err := outfit(t, "127.0.0.2", addr, oneFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := filepath.Join(ts.o.Received.Dir, "roots") // it is laid out anew for the first job
+	if err := errors.Join(os.RemoveAll(roots), os.WriteFile(roots, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := c.do(id, request{body: treeBody("gcc"), text: "int x;\n", sink: 1 << 20})
+	if r.Status != job.StatusFailed || r.Cause != job.CauseInternal || !strings.Contains(r.Detail, "roots") {
+		t.Errorf("%+v", r.Result)
+	}
+	if len(ts.arrived.store.List("tls:127.0.0.2")) != 1 {
+		t.Error("it is no longer listed")
+	}
+}
+
 // TestAcceptedFrom: toolchains.accept decides from whom toolchains are taken, before anything of them is.
 func TestAcceptedFrom(t *testing.T) {
 	content := []byte("a driver")

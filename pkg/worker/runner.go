@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -88,8 +89,13 @@ func (r *runner) run(t *task) (res *job.Result, n int) {
 	}
 	if j.Toolchain.Root != "" {
 		shown, done, err := r.s.useReceived(t.c, j.Toolchain)
-		if err != nil {
-			return run.Refused(err), 0
+		var no *job.Refusal
+		switch {
+		case errors.As(err, &no):
+			return run.Refused(no), 0
+		case err != nil:
+			r.s.noted(t, err)
+			return run.Failed(err), 0
 		}
 		defer done()
 		j.Enter = func() error { return r.prepareReceived(r.s.ctx, shown) }
