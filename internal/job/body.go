@@ -82,7 +82,7 @@ func (r *bodyReader) images(v *Body) {
 		in := bodyReader{wire.Reader[string]{Rest: r.Text()}}
 		x := in.body()
 		switch {
-		case in.Uint8() != 0, len(x.Files)+len(x.Blobs) > 0, len(x.Lists) != 1, len(x.Outputs) == 0:
+		case in.Uint8() != 0, len(x.Files)+len(x.Dirs)+len(x.Links)+len(x.Blobs) > 0, len(x.Lists) != 1, len(x.Outputs) == 0:
 			in.Fail("precompiled header that is not made of one list")
 		case in.End() == "" && !plainName(x.Name):
 			in.Fail("source name is not a plain file name")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +107,14 @@ func TestParseBodyRefuses(t *testing.T) {
 		"empty blob":               func(b *Body) { b.Blobs = []Blob{{}} },
 		"lengths of blobs wrap":    func(b *Body) { b.Blobs = []Blob{{Len: 1<<64 - 1}} },
 		"list twice":               func(b *Body) { b.Lists = []unit.ContentID{{1}, {2}, {1}} },
+		"image with a file":        func(b *Body) { b.Images[0].Files = []unit.File{{Name: "a"}} },
+		"image with a directory":   func(b *Body) { b.Images[0].Dirs = []string{"i"} },
+		"image with a link":        func(b *Body) { b.Images[0].Links = []unit.Link{{Name: "/l", Target: "/s"}} },
+		"image with a blob":        func(b *Body) { b.Images[0].Blobs = []Blob{{Len: 1}} },
+		"image with an image":      func(b *Body) { b.Images[0].Images = []Body{b.Images[0]} },
+		"image of no list":         func(b *Body) { b.Images[0].Lists = nil },
+		"image of two lists":       func(b *Body) { b.Images[0].Lists = []unit.ContentID{{1}, {2}} },
+		"image without outputs":    func(b *Body) { b.Images[0].Outputs = nil },
 		"too many lists": func(b *Body) {
 			b.Lists = make([]unit.ContentID, MaxLists+1)
 			for i := range b.Lists {
@@ -114,6 +123,7 @@ func TestParseBodyRefuses(t *testing.T) {
 		},
 	} {
 		b := sources
+		b.Images = slices.Clone(b.Images)
 		change(&b)
 		if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: error is %v", name, err)

@@ -391,8 +391,8 @@ type Body struct {
 	Blobs    []Blob           // sources form: contents for the host to keep for this tenant
 	Lists    []unit.ContentID // sources form: contents that are Lists, whose files exist as well; at most MaxLists, none twice
 	// Images are precompiled headers that the compile finds on the client; at most MaxImages. The host makes them. Each is a
-	// Body of the sources form without Files, Blobs and Images, and with one list: the command that makes the image, which
-	// is the first of its Outputs, and everything that it reads, the source too.
+	// Body of the sources form without Files, Dirs, Links, Blobs and Images, and with one list: the command that makes the
+	// image, which is the first of its Outputs, and everything that it reads, the source too.
 	Images []Body
 }
 

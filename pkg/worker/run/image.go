@@ -67,7 +67,7 @@ func (s *sourcesInTree) image(in *files.Set, env []string) (*images.Image, error
 
 // imageKey returns the name of an image: the tenant, the compiler, the command, and the list that names all that it reads.
 func (s *sourcesInTree) imageKey(in *files.Set) images.Key {
-	b := *in.Body
+	b := *in.Body // the list has all its files, directories and links
 	b.Files, b.Dirs, b.Links, b.Lists = nil, nil, nil, in.Lists
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte("rdistcc image 1"), []byte(s.j.Owner), s.j.Toolchain.ID[:], []byte(s.j.Toolchain.Root), []byte(s.j.Toolchain.Exec), b.Append(nil)} {
