@@ -207,7 +207,7 @@ type Job struct {
 	Expect    uint32   // expected milliseconds of wall time; 0 = unknown
 	Zstd      bool     // the result may be packed
 	Store     bool     // Body has Blobs or Lists, which are processed before the job is queued
-	Key       [32]byte // names the result, if the host may keep it on the tenant's shelf (resultcache.Key); zero = it may not
+	Key       [32]byte // names the result, if the host may keep it on the tenant's shelf (resultcache.Key); zero = it may not, as with Images
 	Join      bool     // an equal job of the tenant with the same Key that is under way may answer this one
 	// Base is a directory on which the result may turn out not to depend (package move); it is kept under the name Moved
 	// then, instead of Key. Empty: none.

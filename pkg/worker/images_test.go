@@ -78,3 +78,16 @@ func TestMuchInTheWay(t *testing.T) {
 		t.Errorf("as if something were wrong with the host:\n%s", log)
 	}
 }
+
+// TestImagesNamed: a job with precompiled headers has no name by which it could be joined with one that has others.
+func TestImagesNamed(t *testing.T) {
+	ts, c := startTrees(t, func(o *Options) { o.Results = 16 << 20 })
+	q := withImage("#define N 1\n")
+	q.change = func(m *job.Job) { m.Key, m.Join = twinKeyOfTests, true }
+	if r := c.do(ts.tool("gcc"), q); r.Status != job.StatusRefused || r.Cause != job.CauseMalformed || !strings.Contains(r.Detail, "precompiled headers") {
+		t.Errorf("%+v", r.Result)
+	}
+	if c.look(twinKeyOfTests) != nil {
+		t.Error("its result is kept")
+	}
+}

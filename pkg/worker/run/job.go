@@ -69,6 +69,9 @@ func (j *Job) Open(mem *large.Memory, scratch *Scratch) (body *job.Body, text []
 	if len(body.Images) > 0 && !j.Asked.Store {
 		return nil, nil, Refused(job.Refuse(job.CauseMalformed, "precompiled headers of a job without lists"))
 	}
+	if len(body.Images) > 0 && j.Asked.Key != [32]byte{} { // nothing by which jobs are compared covers what they are made of
+		return nil, nil, Refused(job.Refuse(job.CauseMalformed, "a name for the result of a job with precompiled headers"))
+	}
 	if j.Read != nil {
 		j.Read(body)
 	}
