@@ -64,7 +64,8 @@ func (c *client) onCached(k *known.Job) (done bool, err error) {
 	})
 }
 
-// onConnected looks once more for a result, on the hosts, if none of them was connected when it was looked for first.
+// onConnected looks once more for a result, on the hosts, if none of them was connected when it was looked for first, or one
+// was, but had not been read.
 // It reports whether it has answered.
 func (c *client) onConnected(k *known.Job) (done bool, err error) {
 	if !c.later {
@@ -102,10 +103,10 @@ func (c *client) seek(k *known.Job, find func() (*resultcache.Entry, string)) (d
 }
 
 // shelves returns a look for a result on the hosts of the command's list, as shelved.New.
-func (c *client) shelves() (l *shelved.Look, down bool) {
-	l, down = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
+func (c *client) shelves() (l *shelved.Look, early bool) {
+	l, early = shelved.New(c.m.farm, c.list.Sched, len(c.sink.Bytes()))
 	l.Verify = c.m.o.Verify
-	return l, down
+	return l, early
 }
 
 // find returns a job's result from the cache, with its outputs in the client's sink, and its tier; nil: it has none.

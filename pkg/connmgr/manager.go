@@ -121,7 +121,7 @@ type client struct {
 	list     *lists.List
 	compiler compilers.Compiler
 	query    *inputs.Query // that was answered by a doubt, or nil
-	later    bool          // its result was looked for before any host was connected
+	later    bool          // its result was looked for before it was known what the hosts have
 	waits    int           // in vain, for compiles of other managers
 	named    names         // of the job's result
 

@@ -274,6 +274,37 @@ func TestShelfThatStalls(t *testing.T) {
 	h.mu.Unlock()
 }
 
+// TestShelfOfANewHost: what a host keeps may not be known yet when it is connected. A look is early then, until somebody has
+// waited in vain.
+func TestShelfOfANewHost(t *testing.T) {
+	r, hosts := shelves(t, 2, nil)
+	h, good := hosts[0], hosts[1]
+	list := []scheduler.Host{{Addr: h.Addr}, {Addr: good.Addr}}
+	early := func(want bool) *shelved.Look {
+		t.Helper()
+		look, early := shelved.New(r.m.farm, list, 1<<20)
+		if early != want {
+			t.Errorf("early: %v", early)
+		}
+		return look
+	}
+	early(true)
+	r.connect(good)
+	early(false)
+	h.mu.Lock() // no answer
+	var wg sync.WaitGroup
+	wg.Go(func() { r.remote(h.Addr, "int x;") })
+	eventually(t, "the host", func() bool { return r.link(h.Addr) != nil })
+	early(true).Await(t.Context())
+	early(false)
+	h.mu.Unlock()
+	wg.Wait()
+	if !r.link(h.Addr).KnowsShelf(t.Context()) {
+		t.Error("no shelf")
+	}
+	early(false)
+}
+
 // TestReadsOfAShelfAreNoSignOfLife: a daemon whose program hangs loses its connection, although its RDMA stack answers
 // Reads, however many and however long these are.
 func TestReadsOfAShelfAreNoSignOfLife(t *testing.T) {

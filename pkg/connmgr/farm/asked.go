@@ -55,12 +55,12 @@ type Shelf struct {
 	*link.Link
 }
 
-// Shelves returns those hosts of a list that are connected, and whose results are trusted. down reports that no
-// host of the list has been connected yet.
-func (f *Farm) Shelves(now time.Time, list []scheduler.Host) (up []Shelf, down bool) {
+// Shelves returns those hosts of a list that are connected, and whose results are trusted. early reports that no host of the
+// list has been connected yet, or that it is not known yet what one of them keeps.
+func (f *Farm) Shelves(now time.Time, list []scheduler.Host) (up []Shelf, early bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	down = true
+	down := true
 	for i := range list {
 		h := f.hosts[list[i].Addr]
 		if h == nil || h.link == nil {
@@ -69,9 +69,10 @@ func (f *Farm) Shelves(now time.Time, list []scheduler.Host) (up []Shelf, down b
 		down = false
 		if !f.drains.on[h.Addr] && f.sched.Trusted(now, h.Addr) {
 			up = append(up, Shelf{h.Addr, h.link.Link})
+			early = early || h.link.ReadsShelf()
 		}
 	}
-	return up, down
+	return up, early || down
 }
 
 // Prospect is what can be expected of a job that is under way on a host for another manager, and of the same job if it

@@ -25,6 +25,7 @@ type shelfReader struct {
 	index   shelf.Index
 	known   bool // a head has been read, and all records that it said there are
 	first   chan struct{}
+	late    bool // that has taken longer than somebody could wait
 	busy    bool // the head or records are being read
 	asked   time.Time
 	damaged int
@@ -76,7 +77,18 @@ func (l *Link) KnowsShelf(ctx context.Context) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && !l.shelf.known {
+		l.shelf.late = true
+	}
 	return l.hasShelfLocked()
+}
+
+// ReadsShelf reports whether it will soon be known what the daemon has on its shelf: KnowsShelf would wait, and nobody has
+// waited in vain.
+func (l *Link) ReadsShelf() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hasShelfLocked() && !l.shelf.known && !l.shelf.late
 }
 
 // Results returns how many results of the daemon are known of. known reports that its shelf, if it has one, was read

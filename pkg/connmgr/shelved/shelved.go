@@ -30,12 +30,12 @@ type Look struct {
 	at   link.Shelved
 }
 
-// New returns a Look on those hosts of a list that are connected now, for a result of at most most bytes. down
-// reports that none of them has been connected yet, so that another look is worth while once one is.
-func New(f *farm.Farm, list []scheduler.Host, most int) (l *Look, down bool) {
+// New returns a Look on those hosts of a list that are connected now, for a result of at most most bytes. early
+// reports that none of them has been connected yet, or one only just, so that another look is worth while after Await.
+func New(f *farm.Farm, list []scheduler.Host, most int) (l *Look, early bool) {
 	l = &Look{most: most}
-	l.up, down = f.Shelves(time.Now(), list)
-	return l, down
+	l.up, early = f.Shelves(time.Now(), list)
+	return l, early
 }
 
 // How long a look may take: so many round trips, the time for the result's bytes, and this for delays at both ends.
