@@ -159,6 +159,7 @@ var edges = map[string][]string{
 	"deploy":                               {},
 	"deploy/packaging":                     {}, // tests only
 	"deploy/packaging/image":               {},
+	"internal/test/kit/alone":              {},
 	"internal/test/kit/debsrc":             {},
 	"internal/test/kit/explore":            {},
 	"internal/test/kit/farm":               {},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/alone"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -394,6 +395,9 @@ func TestBoardsOfPeersWithoutReads(t *testing.T) {
 
 // TestNoMemoryForASource: a source for which the system has no memory is refused, so that another host can try.
 func TestNoMemoryForASource(t *testing.T) {
+	if !alone.Here(t) {
+		return
+	}
 	ts := startServer(t, small)
 	c := dial(t, ts.addr, &job.Hello{})
 	q := request{body: compileBody("cpp-output", "a.c"), text: bigSource(1 << 20), offer: true}
