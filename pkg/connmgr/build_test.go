@@ -38,6 +38,7 @@ func TestCommandsOfABuild(t *testing.T) {
 		return b
 	}
 	r.remote(d.Addr, "int before;")
+	r.idle() // its record is made when it has gone
 	first := ask("nightly")
 	if len(first.Jobs) != 0 || first.Next != 1 {
 		t.Errorf("before the build: %+v", first)

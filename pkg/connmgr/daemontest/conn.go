@@ -124,7 +124,10 @@ func (c *Conn) serve() {
 		for i := range wc[:n] {
 			switch {
 			case wc[i].ID == reads:
-				c.read <- wc[i].Status
+				select {
+				case c.read <- wc[i].Status:
+				case <-ctx.Done():
+				}
 			case wc[i].ID>>32 == 1 && wc[i].Status == iwarp.StatusSuccess:
 				c.message(ctx, &wc[i], &jobs)
 			}
@@ -371,7 +374,14 @@ func (c *Conn) fetch(w job.Window) []byte {
 		n := min(w.Len-at, 1<<20)
 		err := c.QP.PostSend(&iwarp.SendWR{ID: reads, Op: iwarp.OpRead, STag: iwarp.STag(w.STag), TO: w.TO + at,
 			SGL: []iwarp.SGE{{Addr: mr.Base() + at, Length: uint32(n), LKey: mr.STag()}}})
-		if err != nil || <-c.read != iwarp.StatusSuccess {
+		status := iwarp.StatusWRFlushErr
+		if err == nil {
+			select {
+			case status = <-c.read:
+			case <-c.QP.Done(): // serve may have polled for the last time before the Read was posted
+			}
+		}
+		if status != iwarp.StatusSuccess {
 			<-c.QP.Done()
 			return nil
 		}
