@@ -26,7 +26,13 @@ type arrived struct {
 	service *received.Service // takes them
 
 	mu    sync.Mutex
-	trees map[unit.ToolchainID]*display // made again when they are gone; guarded by mu
+	trees map[unit.ToolchainID]*shown // made again when they are gone; guarded by mu
+}
+
+// shown is a display of a received toolchain.
+type shown struct {
+	*display
+	of received.Toolchain // with another Parcel once it has gone and come back: earlier trees show what was removed
 }
 
 // mostTrees bounds arrived.trees.
@@ -38,7 +44,7 @@ const mostDirs = 16
 // openReceived opens the store of received toolchains, if any may come.
 func (s *Server) openReceived() {
 	a := &s.arrived
-	a.trees = make(map[unit.ToolchainID]*display)
+	a.trees = make(map[unit.ToolchainID]*shown)
 	switch {
 	case s.o.Accept == AcceptNone || s.o.Received.Quota == 0 || s.o.Received.Dir == "":
 		a.reason = "this daemon accepts no toolchains (toolchains.accept)"
@@ -124,21 +130,22 @@ func (a *arrived) display(t *received.Toolchain, like *privatetree.Spec) *displa
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := a.trees[t.ID]
-	if d == nil || d.spec.Root != t.Root || d.spec.Size != like.Size || d.spec.Keep != like.Keep {
+	if d == nil || d.of != *t || d.spec.Size != like.Size || d.spec.Keep != like.Keep {
 		tc := t.Toolchain
 		tc.Root = t.Root
-		d = &display{spec: &privatetree.Spec{Root: t.Root, Files: t.Files, Dirs: t.Dirs, Size: like.Size, Keep: like.Keep}, list: []toolchain.Toolchain{tc}}
+		spec := &privatetree.Spec{Root: t.Root, Files: t.Files, Dirs: t.Dirs, Size: like.Size, Keep: like.Keep}
+		d = &shown{display: &display{spec: spec, list: []toolchain.Toolchain{tc}}, of: *t}
 		if len(a.trees) >= mostTrees {
 			clear(a.trees)
 		}
 		a.trees[t.ID] = d
 	}
-	return d
+	return d.display
 }
 
 // useReceived returns what trees show for a received toolchain, which stays until the job has ended and calls done. A
 // *job.Refusal says that it is no longer here; other errors are trouble of this host.
-func (s *Server) useReceived(c *conn, tc *toolchain.Toolchain) (shown *display, done func(), err error) {
+func (s *Server) useReceived(c *conn, tc *toolchain.Toolchain) (d *display, done func(), err error) {
 	t, done, err := s.arrived.store.Use(c.lent.Tenant().Name(), tc.ID)
 	if errors.Is(err, received.ErrUnknown) {
 		s.arrived.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/streams"
@@ -193,7 +195,13 @@ func oneFile(t *testing.T) *parcel.Parcel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := &parcel.Parcel{Toolchain: toolchain.Toolchain{Exec: name, Path: name, Family: "gcc", Version: "1", Target: "x", Major: 1, Files: []string{name}},
+	return described(t, name, content)
+}
+
+// described returns a toolchain that is one file, whose directory it shows whole.
+func described(t *testing.T, name string, content []byte) *parcel.Parcel {
+	t.Helper()
+	made := &parcel.Parcel{Toolchain: toolchain.Toolchain{Exec: name, Path: name, Family: "gcc", Version: "1", Target: "x", Major: 1, Dirs: []string{filepath.Dir(name)}},
 		Entries: []parcel.Entry{{Name: name, Exec: true, Len: uint64(len(content)), Sum: sha256.Sum256(content)}}}
 	p, err := parcel.Parse(made.Append(nil))
 	if err != nil {
@@ -224,19 +232,62 @@ func TestNotLaidOut(t *testing.T) {
 	}
 }
 
-// TestAcceptedFrom: toolchains.accept decides from whom toolchains are taken, before anything of them is.
-func TestAcceptedFrom(t *testing.T) {
-	content := []byte("a driver")
-	name := filepath.Join(t.TempDir(), "gcc")
-	if err := os.WriteFile(name, content, 0o755); err != nil {
+// crashing returns a toolchain whose driver crashes at once, and one of n zeros.
+func crashing(t *testing.T, n int) (driver, zeros *parcel.Parcel, contents [][]byte) {
+	t.Helper()
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "a.c"), filepath.Join(dir, "a")
+	if err := os.WriteFile(source, []byte("void _start(void) { __builtin_trap(); }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	made := &parcel.Parcel{Toolchain: toolchain.Toolchain{Exec: "/opt/gcc", Path: "/opt/gcc", Family: "gcc", Version: "1", Target: "x", Major: 1, Files: []string{"/opt/gcc"}},
-		Entries: []parcel.Entry{{Name: "/opt/gcc", Exec: true, Len: uint64(len(content)), Sum: sha256.Sum256(content)}}}
-	p, err := parcel.Parse(made.Append(nil))
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-static", "-nostdlib", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
 	}
+	contents = [][]byte{b, make([]byte, n)}
+	return described(t, "/opt/gcc", contents[0]), described(t, "/opt/zeros", contents[1]), contents
+}
+
+// TestCameBack: a toolchain that was dropped to make room, and has been sent again, is used as one that was never there: the tree
+// of an earlier job shows files that are gone.
+func TestCameBack(t *testing.T) {
+	ts, addr := startNamed(t, func(o *Options) {
+		receives(t, o, AcceptNamed)
+		o.Received.Quota, o.Jobs, o.CanaryMean = 1<<20, 1, 100*time.Hour
+	})
+	ts.needStore()
+	const tenant = "tls:127.0.0.2"
+	driver, zeros, contents := crashing(t, 518_000)
+	c := dialFrom(t, "127.0.0.2", addr, 1, &job.Hello{Name: "desk"})
+	store := ts.arrived.store
+	for i := range 2 {
+		for k, p := range []*parcel.Parcel{zeros, driver} { // there is room for one of them
+			id, missing, err := store.Offer(tenant, p.Append(nil))
+			if err != nil || len(missing) != 1 {
+				t.Fatalf("%d contents are missing, %v", len(missing), err)
+			}
+			if _, err := store.Write(tenant, id, hex.EncodeToString(p.Entries[0].Sum[:])+"x", 0, bytes.NewReader(contents[1-k])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(store.List(tenant)); n != 1 {
+			t.Fatalf("%d toolchains are there", n)
+		}
+		q := request{body: treeBody("gcc"), text: "int x;\n", sink: 1 << 20}
+		q.body.Files[0].Len = uint64(len(q.text))
+		r := c.do(driver.ID, q)
+		if r.Status != job.StatusRan || r.Signal == 0 {
+			t.Errorf("time %d: %+v", i, r.Result)
+		}
+	}
+}
+
+// TestAcceptedFrom: toolchains.accept decides from whom toolchains are taken, before anything of them is.
+func TestAcceptedFrom(t *testing.T) {
+	p := described(t, "/opt/gcc", []byte("a driver"))
 	for mode, want := range map[AcceptMode]map[string]bool{
 		AcceptNone:  {},
 		AcceptNamed: {"127.0.0.1": true, "127.0.0.2": true},

@@ -71,7 +71,7 @@ type held struct {
 	encoded  []byte // until it is complete
 	complete bool
 	tenants  map[string]bool // that have offered it
-	users    int             // trees that show it
+	users    int             // jobs that use it
 	checked  sync.Mutex      // held while contents are read; guards whole
 	whole    bool            // the contents were right when they were read, since the start
 	used     time.Time

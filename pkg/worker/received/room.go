@@ -134,7 +134,7 @@ func (s *Store) evict(tenant string) (size uint64, ok bool) {
 	return size, true
 }
 
-// remove removes a parcel that no tree shows.
+// remove removes a parcel that no job uses.
 func (s *Store) remove(h *held) {
 	delete(s.parcels, h.ID)
 	if h.complete {

@@ -10,9 +10,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// Use returns a toolchain for a tree that is going to show it. The caller calls done when the tree has ended; until then
-// the toolchain stays. The first time since the start, Use reads all contents, and drops what a disk has damaged; then it lays
-// the directory out again.
+// Use returns a toolchain for a job in a tree that shows it. The caller calls done when the job has ended; until then the
+// toolchain stays. A tree may last longer, and show what has been removed meanwhile: it must not be used for a toolchain with
+// another Parcel, even if that has the same ID.
+//
+// The first time since the start or since the toolchain came, Use reads all contents, and drops what a disk has damaged; then
+// it lays the directory out again.
 func (s *Store) Use(tenant string, id unit.ToolchainID) (tc Toolchain, done func(), err error) {
 	h := s.take(tenant, id)
 	if h == nil {
