@@ -81,11 +81,12 @@ func (x *Image) unmapLocked() {
 	}
 }
 
-// ErrStopped is returned to a caller that has stopped waiting.
+// ErrStopped is returned to a caller that has stopped waiting. What makes an image wraps it if it had to stop.
 var ErrStopped = errors.New("stopped waiting for a precompiled header")
 
 // Get returns the image of that key. If it is not there, make writes it to a file. Of several callers one makes it, and the
-// others wait until stop is closed; if it fails, each tries by itself. The caller frees the image.
+// others wait until stop is closed. They get the error of the one that makes it, unless that had to stop (ErrStopped): then
+// another one makes it. The caller frees the image.
 func (s *Store) Get(key Key, tenant string, stop <-chan struct{}, make func(to *os.File) error) (*Image, error) {
 	for {
 		x, makes := s.enter(key, tenant)
@@ -99,9 +100,15 @@ func (s *Store) Get(key Key, tenant string, stop <-chan struct{}, make func(to *
 			return nil, ErrStopped
 		}
 		if x.err == nil {
+			s.mu.Lock()
+			s.stats.Used++
+			s.mu.Unlock()
 			return x, nil
 		}
 		x.Free()
+		if !errors.Is(x.err, ErrStopped) {
+			return nil, x.err
+		}
 	}
 }
 
@@ -113,7 +120,6 @@ func (s *Store) enter(key Key, tenant string) (x *Image, makes bool) {
 	if x = s.all[key]; x != nil {
 		x.users++
 		x.used = s.clock
-		s.stats.Used++
 		return x, false
 	}
 	x = &Image{Key: key, tenant: tenant, s: s, users: 1, used: s.clock, kept: true, done: make(chan struct{})}

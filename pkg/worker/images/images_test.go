@@ -2,8 +2,11 @@ package images
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -66,7 +69,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestTogether: an image is made once, and callers that come meanwhile wait for it; if it fails, each tries itself.
+// TestTogether: an image is made once, and callers that come meanwhile wait for it.
 func TestTogether(t *testing.T) {
 	s := New(t.TempDir(), 1<<20)
 	begun, goOn := make(chan struct{}), make(chan struct{})
@@ -106,4 +109,59 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	s.Close()
+}
+
+// TestMakerFails: those that wait for an image get the error of the caller that makes it. If that only had to stop, one of them
+// makes it.
+func TestMakerFails(t *testing.T) {
+	for _, c := range []struct {
+		err         error
+		tries, used int32
+	}{{errors.New("no"), 1, 0}, {fmt.Errorf("%w: cancelled", ErrStopped), 2, 2}} {
+		s := New(t.TempDir(), 1<<20)
+		begun, goOn := make(chan struct{}), make(chan struct{})
+		var tries atomic.Int32
+		maker := func(to *os.File) error {
+			if tries.Add(1) > 1 {
+				return write(100)(to)
+			}
+			close(begun)
+			<-goOn
+			return c.err
+		}
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			if _, err := s.Get(Key{1}, "a", nil, maker); !errors.Is(err, c.err) {
+				t.Errorf("%v, want %v", err, c.err)
+			}
+		})
+		<-begun
+		for range 3 {
+			wait.Go(func() {
+				x, err := s.Get(Key{1}, "a", nil, maker)
+				if c.tries == 1 && !errors.Is(err, c.err) || c.tries > 1 && err != nil {
+					t.Errorf("one that waits for %v: %v", c.err, err)
+				}
+				x.Free()
+			})
+		}
+		for users(s, 1) < 4 {
+			runtime.Gosched()
+		}
+		close(goOn)
+		wait.Wait()
+		if st := s.Stats(); tries.Load() != c.tries || st.Used != uint64(c.used) || st.Failed != 1 {
+			t.Errorf("%v: made %d times, %+v", c.err, tries.Load(), st)
+		}
+	}
+}
+
+// users returns how many callers use an image, or wait for it.
+func users(s *Store, key byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.all[Key{key}]; x != nil {
+		return x.users
+	}
+	return 0
 }

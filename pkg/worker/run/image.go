@@ -58,11 +58,24 @@ func (s *sourcesInTree) images() (made []laidImage, err error) {
 func (s *sourcesInTree) image(in *files.Set, env []string) (*images.Image, error) {
 	stop, forget := s.j.Process.stops()
 	defer forget()
-	x, err := s.p.h.Images.Get(s.imageKey(in), s.j.Owner, stop, func(to *os.File) error { return s.makeImage(in, env, to) })
-	if errors.Is(err, images.ErrStopped) {
-		err = s.j.Process.Check()
+	made := false
+	x, err := s.p.h.Images.Get(s.imageKey(in), s.j.Owner, stop, func(to *os.File) error {
+		made = true
+		return s.makeImage(in, env, to)
+	})
+	switch {
+	case errors.Is(err, images.ErrStopped) && !made:
+		return nil, s.j.Process.Check()
+	case err != nil:
+		return nil, err
+	case !made:
+		return x, nil
 	}
-	return x, err
+	if err := s.p.again(s.j); err != nil {
+		x.Free()
+		return nil, err
+	}
+	return x, nil
 }
 
 // imageKey returns the name of an image: the tenant, the compiler, the command, and the list that names all that it reads.
@@ -79,15 +92,17 @@ func (s *sourcesInTree) imageKey(in *files.Set) images.Key {
 	return images.Key(h.Sum(nil))
 }
 
-// makeImage makes an image, and copies it to a file. It leaves the tree clean.
+// makeImage makes an image in the tree, and copies it to a file.
 func (s *sourcesInTree) makeImage(in *files.Set, env []string, to *os.File) error {
-	if err := s.p.lay(s.j, in, nil); err != nil {
-		return blamed(err)
+	err := blamed(s.p.lay(s.j, in, nil))
+	if err == nil {
+		err = s.runMaker(in, env, to)
 	}
-	if err := s.runMaker(in, env, to); err != nil {
-		return err
+	var stop *stopError
+	if errors.As(err, &stop) { // which says nothing about the image
+		return errors.Join(images.ErrStopped, err)
 	}
-	return s.p.again(s.j)
+	return err
 }
 
 // runMaker runs the command that makes an image in the tree, and copies the image to a file.
