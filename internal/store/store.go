@@ -157,7 +157,7 @@ type Tenant struct {
 
 // Wiped reports whether everything kept for the tenant is gone for good: what was derived from it has to go as
 // well.
-func (t *Tenant) Wiped() bool { return t.wiped.Load() }
+func (t *Tenant) Wiped() bool { return t != nil && t.wiped.Load() }
 
 // Open returns the tenant with that name, for one more of its connections. The caller must call Close.
 func (s *Store) Open(name string) *Tenant {

@@ -91,3 +91,36 @@ func TestImagesNamed(t *testing.T) {
 		t.Error("its result is kept")
 	}
 }
+
+// TestImagesMakeWay: precompiled headers are dropped when the machine is short of memory, and when nothing else is kept for
+// their tenant any more.
+func TestImagesMakeWay(t *testing.T) {
+	ts, c := startTrees(t, func(o *Options) { o.Store.Keep = 0 })
+	compile := func() {
+		t.Helper()
+		if r := c.do(ts.tool("gcc"), withImage("#define N 1\n")); r.Status != job.StatusRan || r.Exit != 0 || len(r.Files) != 1 {
+			t.Errorf("%+v\n%s", r.Result, r.bytes(r.Stderr))
+		}
+		if st := ts.places.Images.Stats(); st.Images != 1 || st.Bytes == 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+	gone := func() bool {
+		ts.fitStore()
+		st := ts.places.Images.Stats()
+		return st.Images == 0 && st.Bytes == 0
+	}
+	compile()
+	until(t, "the machine to be short of memory", func() bool {
+		ts.load.Store(&hostLoad{memoryFree: storeFloor - 1, pressure: job.Pressure{Memory: job.NoPressure}})
+		return gone()
+	})
+	until(t, "memory", func() bool {
+		ts.load.Store(&hostLoad{memoryFree: 8 << 30, pressure: job.Pressure{Memory: job.NoPressure}})
+		ts.fitStore()
+		return !ts.short()
+	})
+	compile()
+	c.qp.Abort()
+	until(t, "the tenant to go", gone)
+}

@@ -18,6 +18,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/pkg/worker/images"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // listed is a request whose files are sent as contents: its first file, and a list of the others.
@@ -609,7 +611,7 @@ func TestContentsMakeWay(t *testing.T) {
 		}
 		c.Unpin()
 	}
-	srv := &Server{keep: s}
+	srv := &Server{keep: s, places: &run.Host{Images: images.New(t.TempDir(), 1<<20)}}
 	look := func(free uint64, pressure uint16) int64 {
 		srv.load.Store(&hostLoad{memoryFree: free, pressure: job.Pressure{Memory: pressure}})
 		srv.fitStore()

@@ -62,7 +62,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			func() float64 { return float64(s.places.Images.Stats().Failed) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_images_used_total", Help: "Compiles that found the precompiled header made."},
 			func() float64 { return float64(s.places.Images.Stats().Used) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_images_evictions_total", Help: "Precompiled headers dropped to make room."},
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_images_evictions_total", Help: "Precompiled headers dropped to make room, because memory was short, or with their tenant."},
 			func() float64 { return float64(s.places.Images.Stats().Gone) }),
 		gauge("rdistccd_credits", "Credits that managers hold unspent.", func(st Status) float64 {
 			n := 0

@@ -71,7 +71,8 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 }
 
 // fitStore shrinks the store if the machine is short of memory, and lets it grow otherwise. It drops stores
-// whose tenants have not come back. It reports whether trees may have to drop what they keep.
+// whose tenants have not come back, and with them the precompiled headers made for these. It reports whether trees may have to
+// drop what they keep.
 func (s *Server) fitStore() (stale bool) {
 	if s.keep == nil {
 		return false
@@ -89,7 +90,9 @@ func (s *Server) fitStore() (stale bool) {
 	default:
 		s.keep.Limit(has + spare/2)
 	}
-	return s.keep.Tick(time.Now()) || stale
+	wiped := s.keep.Tick(time.Now())
+	s.places.Images.Tick(s.short())
+	return wiped || stale
 }
 
 // short reports whether the machine is short of memory, so that what could be compiled or sent again has to go.

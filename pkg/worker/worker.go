@@ -177,7 +177,7 @@ func (s *Server) open() error {
 	return s.places.Open()
 }
 
-// mostImages is how many bytes of precompiled headers are kept. One of gcc's with a few headers of its library has 50 MB.
+// mostImages is how many bytes of precompiled headers are kept, mostly in memory. One of gcc's with a few headers of its library has 50 MB.
 const mostImages = 1 << 30
 
 // newPlaces returns what all places share: how jobs are run.

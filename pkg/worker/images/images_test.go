@@ -4,22 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 )
 
-func write(n int) func(*os.File) error {
-	return func(to *os.File) error {
-		_, err := to.Write(make([]byte, n))
-		return err
+// write returns what makes an image of n zeros.
+func write(t *testing.T, n int) func(keep func(*os.File, int64) error) error {
+	return func(keep func(*os.File, int64) error) error {
+		f, err := os.Create(filepath.Join(t.TempDir(), "image"))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := f.Truncate(int64(n)); err != nil {
+			return err
+		}
+		return keep(f, int64(n))
 	}
 }
 
+func owner(name string) Owner { return Owner{Name: name} }
+
 func get(t *testing.T, s *Store, key byte, tenant string, n int) *Image {
 	t.Helper()
-	x, err := s.Get(Key{key}, tenant, nil, write(n))
+	x, err := s.Get(Key{key}, owner(tenant), nil, write(t, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +63,10 @@ func TestRoom(t *testing.T) {
 	if has(s, 2) || !has(s, 1) || !has(s, 4) || !has(s, 5) {
 		t.Errorf("not the least recently used one has gone: %+v", s.Stats())
 	}
-	in := get(t, s, 6, "c", 20000) // too big to be kept, and in use
-	if in.Bytes()[19999] != 0 || has(s, 6) {
-		t.Errorf("an image that is too big is kept: %+v", s.Stats())
+	if _, err := s.Get(Key{6}, owner("c"), nil, write(t, 20000)); !errors.Is(err, ErrRoom) || !has(s, 1) || !has(s, 4) || !has(s, 5) {
+		t.Errorf("one that is too big: %v, %+v", err, s.Stats())
 	}
-	in.Free()
-	if st := s.Stats(); st.Bytes > 10000 || st.Made != 6 || st.Used != 1 {
+	if st := s.Stats(); st.Bytes != 10000 || st.Made != 5 || st.Used != 1 || st.Failed != 1 || st.Gone != 2 {
 		t.Errorf("%+v", st)
 	}
 	s.Close()
@@ -69,16 +78,86 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestRoomInUse: images that are in use, and those that are being copied, count as room that is taken.
+func TestRoomInUse(t *testing.T) {
+	s := New(t.TempDir(), 10000)
+	x := get(t, s, 1, "a", 3000)
+	began, goOn, done := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		y, err := s.Get(Key{2}, owner("b"), nil, func(keep func(*os.File, int64) error) error {
+			err := write(t, 6000)(keep)
+			close(began)
+			<-goOn
+			return err
+		})
+		y.Free()
+		done <- err
+	}()
+	<-began
+	if _, err := s.Get(Key{3}, owner("c"), nil, write(t, 1500)); !errors.Is(err, ErrRoom) {
+		t.Errorf("beside 9000 of 10000 bytes: %v", err)
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	s.Tick(true) // the second one is not in use
+	if s.Tick(false); has(s, 2) || !has(s, 1) || s.Stats().Bytes != 3000 {
+		t.Errorf("%+v", s.Stats())
+	}
+	get(t, s, 3, "c", 7000).Free()
+	x.Free()
+}
+
+// TestTick: while the machine is short of memory, nothing stays that is not in use; and what was made for a tenant goes with it.
+func TestTick(t *testing.T) {
+	s := New(t.TempDir(), 10000)
+	gone := false
+	leaving := Owner{"b", func() bool { return gone }}
+	get(t, s, 1, "a", 1000).Free()
+	x := get(t, s, 2, "a", 1000)
+	y, err := s.Get(Key{3}, leaving, nil, write(t, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Tick(false)
+	if st := s.Stats(); st.Images != 3 || st.Bytes != 3000 {
+		t.Errorf("%+v", st)
+	}
+	s.Tick(true)
+	if st := s.Stats(); st.Images != 2 || st.Bytes != 2000 || has(s, 1) || x.Bytes()[999] != 0 {
+		t.Errorf("short of memory: %+v", st)
+	}
+	get(t, s, 2, "a", 1000).Free() // still shared by those that use it
+	if st := s.Stats(); st.Images != 2 || st.Used != 1 {
+		t.Errorf("%+v", st)
+	}
+	x.Free()
+	if st := s.Stats(); st.Images != 1 || st.Bytes != 1000 {
+		t.Errorf("no longer in use: %+v", st)
+	}
+	gone = true
+	s.Tick(false)
+	if st := s.Stats(); st.Images != 0 || st.Bytes != 1000 || y.Bytes()[999] != 0 {
+		t.Errorf("the tenant is gone: %+v", st)
+	}
+	y.Free()
+	get(t, s, 4, "a", 1000).Free()
+	if st := s.Stats(); st.Images != 1 || st.Bytes != 1000 {
+		t.Errorf("afterwards: %+v", st)
+	}
+}
+
 // TestTogether: an image is made once, and callers that come meanwhile wait for it.
 func TestTogether(t *testing.T) {
 	s := New(t.TempDir(), 1<<20)
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		x, err := s.Get(Key{1}, "a", nil, func(to *os.File) error {
+		x, err := s.Get(Key{1}, owner("a"), nil, func(keep func(*os.File, int64) error) error {
 			close(begun)
 			<-goOn
-			return write(100)(to)
+			return write(t, 100)(keep)
 		})
 		if err != nil {
 			t.Error(err)
@@ -89,7 +168,7 @@ func TestTogether(t *testing.T) {
 	<-begun
 	stop := make(chan struct{})
 	close(stop)
-	if _, err := s.Get(Key{1}, "a", stop, write(1)); !errors.Is(err, ErrStopped) {
+	if _, err := s.Get(Key{1}, owner("a"), stop, write(t, 1)); !errors.Is(err, ErrStopped) {
 		t.Errorf("a caller that is stopped: %v", err)
 	}
 	for range 3 {
@@ -98,14 +177,17 @@ func TestTogether(t *testing.T) {
 	close(goOn)
 	wait.Wait()
 	no := errors.New("no")
-	if _, err := s.Get(Key{2}, "a", nil, func(*os.File) error { return no }); !errors.Is(err, no) {
+	if _, err := s.Get(Key{2}, owner("a"), nil, func(func(*os.File, int64) error) error { return no }); !errors.Is(err, no) {
 		t.Errorf("one that fails: %v", err)
 	}
-	if _, err := s.Get(Key{2}, "a", nil, write(0)); err == nil {
+	if _, err := s.Get(Key{2}, owner("a"), nil, write(t, 0)); err == nil {
 		t.Error("an image without content is taken")
 	}
+	if _, err := s.Get(Key{2}, owner("a"), nil, func(func(*os.File, int64) error) error { return nil }); err == nil {
+		t.Error("no image is taken for one")
+	}
 	get(t, s, 2, "a", 5).Free()
-	if st := s.Stats(); st.Made != 2 || st.Failed != 2 {
+	if st := s.Stats(); st.Made != 2 || st.Failed != 3 || st.Used != 3 || st.Bytes != 105 {
 		t.Errorf("%+v", st)
 	}
 	s.Close()
@@ -121,9 +203,9 @@ func TestMakerFails(t *testing.T) {
 		s := New(t.TempDir(), 1<<20)
 		begun, goOn := make(chan struct{}), make(chan struct{})
 		var tries atomic.Int32
-		maker := func(to *os.File) error {
+		maker := func(keep func(*os.File, int64) error) error {
 			if tries.Add(1) > 1 {
-				return write(100)(to)
+				return write(t, 100)(keep)
 			}
 			close(begun)
 			<-goOn
@@ -131,14 +213,14 @@ func TestMakerFails(t *testing.T) {
 		}
 		var wait sync.WaitGroup
 		wait.Go(func() {
-			if _, err := s.Get(Key{1}, "a", nil, maker); !errors.Is(err, c.err) {
+			if _, err := s.Get(Key{1}, owner("a"), nil, maker); !errors.Is(err, c.err) {
 				t.Errorf("%v, want %v", err, c.err)
 			}
 		})
 		<-begun
 		for range 3 {
 			wait.Go(func() {
-				x, err := s.Get(Key{1}, "a", nil, maker)
+				x, err := s.Get(Key{1}, owner("a"), nil, maker)
 				if c.tries == 1 && !errors.Is(err, c.err) || c.tries > 1 && err != nil {
 					t.Errorf("one that waits for %v: %v", c.err, err)
 				}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -58,12 +57,15 @@ func (s *sourcesInTree) images() (made []laidImage, err error) {
 func (s *sourcesInTree) image(in *files.Set, env []string) (*images.Image, error) {
 	stop, forget := s.j.Process.stops()
 	defer forget()
+	owner := images.Owner{Name: s.j.Owner, Gone: s.j.Tenant.Wiped}
 	made := false
-	x, err := s.p.h.Images.Get(s.imageKey(in), s.j.Owner, stop, func(to *os.File) error {
+	x, err := s.p.h.Images.Get(s.imageKey(in), owner, stop, func(keep func(*os.File, int64) error) error {
 		made = true
-		return s.makeImage(in, env, to)
+		return s.makeImage(in, env, keep)
 	})
 	switch {
+	case errors.Is(err, images.ErrRoom):
+		return nil, job.Refuse(job.CauseFull, "%v", err)
 	case errors.Is(err, images.ErrStopped) && !made:
 		return nil, s.j.Process.Check()
 	case err != nil:
@@ -92,11 +94,11 @@ func (s *sourcesInTree) imageKey(in *files.Set) images.Key {
 	return images.Key(h.Sum(nil))
 }
 
-// makeImage makes an image in the tree, and copies it to a file.
-func (s *sourcesInTree) makeImage(in *files.Set, env []string, to *os.File) error {
+// makeImage makes an image in the tree, and has keep copy it.
+func (s *sourcesInTree) makeImage(in *files.Set, env []string, keep func(from *os.File, n int64) error) error {
 	err := blamed(s.p.lay(s.j, in, nil))
 	if err == nil {
-		err = s.runMaker(in, env, to)
+		err = s.runMaker(in, env, keep)
 	}
 	var stop *stopError
 	if errors.As(err, &stop) { // which says nothing about the image
@@ -105,8 +107,8 @@ func (s *sourcesInTree) makeImage(in *files.Set, env []string, to *os.File) erro
 	return err
 }
 
-// runMaker runs the command that makes an image in the tree, and copies the image to a file.
-func (s *sourcesInTree) runMaker(in *files.Set, env []string, to *os.File) error {
+// runMaker runs the command that makes an image.
+func (s *sourcesInTree) runMaker(in *files.Set, env []string, keep func(from *os.File, n int64) error) error {
 	p, b := s.p, in.Body
 	out, err := p.newCapture()
 	if err != nil {
@@ -136,16 +138,10 @@ func (s *sourcesInTree) runMaker(in *files.Set, env []string, to *os.File) error
 	if err != nil {
 		return job.Refuse(job.CauseTree, "the precompiled header %s is not there: %v", policy.ImageName(b), err)
 	}
-	return copyOut(f.FD, to)
-}
-
-// copyOut copies the file fd, which it closes, to another one.
-func copyOut(fd int, to *os.File) error {
-	from := os.NewFile(uintptr(fd), "image")
+	from := os.NewFile(uintptr(f.FD), "image")
 	defer from.Close()
-	if err := unix.SetNonblock(fd, false); err != nil {
+	if err := unix.SetNonblock(f.FD, false); err != nil {
 		return err
 	}
-	_, err := io.Copy(to, from)
-	return err
+	return keep(from, f.Size)
 }
