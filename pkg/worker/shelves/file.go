@@ -189,7 +189,8 @@ func (x *File) put(owner string, key resultcache.Key, parts [][]byte) bool {
 	}
 }
 
-// end removes a mark once the entries that wait are written, one of which may be the one that readers wait for.
+// end removes a mark once the entries that wait are written, one of which may be the one that readers wait for. A full queue
+// must not hold up a job, so the mark goes at once then.
 func (x *File) end(mark int) {
 	select {
 	case x.queue <- queued{mark: mark}:

@@ -198,8 +198,9 @@ func (t *Tenant) PutFor(owner string, key resultcache.Key, parts ...[]byte) bool
 	return t.Shelf.PutFor(owner, key, parts...)
 }
 
-// End removes the mark of a job whose entry, if it has one, was given to Put or PutFor before. It is gone once that is there
-// for readers. at is what Begin has returned, and of no use after that.
+// End removes the mark of a job whose entry, if it has one, was given to Put or PutFor before. The mark goes once the entry is
+// there for readers. If too much waits to be written, it goes at once: readers then find neither, and have the source compiled
+// again. at is what Begin has returned, and of no use after that.
 func (t *Tenant) End(at int) {
 	if t.file != nil && at != 0 {
 		t.file.end(at)
