@@ -129,14 +129,11 @@ func execBomb() error {
 
 func threadBomb() error {
 	for {
-		var r, w int
-		p := make([]int, 2)
+		p := make([]int, 2) // both ends stay open, and nothing is written
 		if err := unix.Pipe(p); err != nil {
 			return errors.Join(err, sleep())
 		}
-		r, w = p[0], p[1]
-		_ = w
-		go func() { _, _ = unix.Read(r, make([]byte, 1)) }()
+		go func() { _, _ = unix.Read(p[0], make([]byte, 1)) }()
 	}
 }
 
