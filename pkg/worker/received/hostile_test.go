@@ -140,16 +140,7 @@ func TestSlowSender(t *testing.T) {
 	id, missing, err := s.Offer("mallory", k.encoded)
 	must(t, err)
 	name := contentName(missing[0].Entry)
-	began, goOn, ended := make(chan bool), make(chan bool), make(chan error)
-	go func() {
-		wait := readerFunc(func([]byte) (int, error) {
-			close(began)
-			<-goOn
-			return 0, io.EOF
-		})
-		ended <- only(s.Write("mallory", id, name, 0, io.MultiReader(wait, bytes.NewReader(k.contents[name]))))
-	}()
-	<-began
+	finish := k.halted(s, "mallory", id, name)
 	_, _, err = s.Offer("alice", k.encoded)
 	must(t, err)
 	write := func(tenant string) error {
@@ -168,8 +159,7 @@ func TestSlowSender(t *testing.T) {
 	if usable(s, "alice") != 1 {
 		t.Error("not usable")
 	}
-	close(goOn)
-	must(t, <-ended)
+	must(t, finish())
 	if usable(s, "mallory") != 1 || s.Stats().Bytes != 4+60+100_000+60 || len(s.writing) != 0 {
 		t.Errorf("%d toolchains, %+v, %d writers", usable(s, "mallory"), s.Stats(), len(s.writing))
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -205,24 +204,11 @@ func TestTwoSenders(t *testing.T) {
 	_, _, err = s.Offer("bob", k.encoded)
 	must(t, err)
 	name := contentName(missing[0].Entry)
-	began, goOn := make(chan bool), make(chan bool)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		wait := readerFunc(func(b []byte) (int, error) {
-			close(began)
-			<-goOn
-			return 0, io.EOF
-		})
-		if err := only(s.Write("alice", id, name, 0, io.MultiReader(wait, bytes.NewReader(k.contents[name])))); err != nil {
-			t.Error(err)
-		}
-	})
-	<-began
+	finish := k.halted(s, "alice", id, name)
 	if err := only(s.Write("bob", id, name, 0, bytes.NewReader(k.contents[name]))); !errors.Is(err, ErrBusy) {
 		t.Errorf("%v", err)
 	}
-	close(goOn)
-	wg.Wait()
+	must(t, finish())
 	for n, b := range k.contents {
 		must(t, only(s.Write("bob", id, n, 0, bytes.NewReader(b))))
 	}
@@ -231,11 +217,29 @@ func TestTwoSenders(t *testing.T) {
 	}
 }
 
+// halted has a tenant begin to send a content, which it goes on with when finish is called. That returns the error of it all.
+func (k *kit) halted(s *Store, tenant string, id unit.ToolchainID, name string) (finish func() error) {
+	began, goOn, ended := make(chan bool), make(chan bool), make(chan error)
+	wait := readerFunc(func([]byte) (int, error) {
+		close(began)
+		<-goOn
+		return 0, io.EOF
+	})
+	go func() {
+		ended <- only(s.Write(tenant, id, name, 0, io.MultiReader(wait, bytes.NewReader(k.contents[name]))))
+	}()
+	<-began
+	return func() error {
+		close(goOn)
+		return <-ended
+	}
+}
+
 type readerFunc func(b []byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// TestQuota: the least recently used toolchains make room, but none that a tree shows; and no tenant takes more than half.
+// TestQuota: the least recently used toolchains make room, but none that a job uses; and no tenant takes more than half.
 func TestQuota(t *testing.T) {
 	s := open(t, t.TempDir())
 	kits := make([]*kit, 8)
