@@ -46,7 +46,7 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
-	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
@@ -60,6 +60,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/machine":           {"internal/cgroup"},
 	"pkg/connmgr/metrics":           {"internal/reason", "pkg/connmgr/report"},
+	"pkg/connmgr/paired":            {},
 	"pkg/connmgr/purse":             {"internal/job"},                       // credits as messages carry them
 	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
@@ -95,10 +96,11 @@ var edges = map[string][]string{
 	"pkg/worker/workdir":            {"internal/sandbox/probe"}, // names what it removes
 
 	// parts of the programs that nobody outside imports
-	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"internal/builds":              {"internal/gain", "pkg/connmgr/report"}, // what a manager tells of commands is what is kept of them
+	"internal/cgroup":              {},                                      // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
-	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/builds", "internal/config", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
@@ -115,6 +117,7 @@ var edges = map[string][]string{
 	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},
 	"internal/exp/offload":         {"internal/exp", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
 	"internal/figure":              {},
+	"internal/gain":                {"pkg/connmgr/report"},
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk"},
 	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	defer found.Close()
 	o.Find = found.List
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
-	o.History = filepath.Join(historyDir(os.Getenv), "history")
+	o.History = filepath.Join(cmp.Or(config.StateHome(os.Getenv), ipc.StateDir(os.Getenv)), "history")
 	if o.Results, err = tiers.Open(d.cfg, os.Getenv); err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -211,23 +212,6 @@ func (d *daemon) closeWeb() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	_ = web.Close(ctx) // a scrape that takes longer is cut off
-}
-
-// historyDir returns the directory that keeps, from one session to the next, how long compiles
-// took: XDG_STATE_HOME/rdistcc, else HOME/.local/state/rdistcc, else the socket's directory.
-func historyDir(getenv func(string) string) string {
-	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "rdistcc")
-	}
-	if dir := getenv("HOME"); filepath.IsAbs(dir) && isDir(dir) { // a service's HOME may not exist
-		return filepath.Join(dir, ".local", "state", "rdistcc")
-	}
-	return ipc.StateDir(getenv)
-}
-
-func isDir(name string) bool {
-	st, err := os.Stat(name)
-	return err == nil && st.IsDir()
 }
 
 // fewThreads limits the manager to one core for Go code for every sixteen that the process

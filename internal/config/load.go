@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -46,6 +47,20 @@ func Locate(getenv func(string) string) (path string, explicit bool) {
 		return system, false
 	}
 	return "", false
+}
+
+// StateHome returns the directory for what is kept from one session to the next: XDG_STATE_HOME/rdistcc, else
+// HOME/.local/state/rdistcc, else "".
+func StateHome(getenv func(string) string) string {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "rdistcc")
+	}
+	if dir := getenv("HOME"); filepath.IsAbs(dir) { // a service's may not exist
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			return filepath.Join(dir, ".local", "state", "rdistcc")
+		}
+	}
+	return ""
 }
 
 // there reports whether a file exists. Errors other than absence are left for Load to report.

@@ -88,6 +88,7 @@ _rdistcc() {
   case ${COMP_WORDS[1]} in
     install-links|certs) COMPREPLY+=($(compgen -d -- "$cur")) ;;
     why) COMPREPLY+=($(compgen -f -- "$cur")) ;;
+    build) COMPREPLY+=($(compgen -c -f -- "$cur")) ;;
   esac
 }
 complete -o filenames -F _rdistcc rdistcc
@@ -108,6 +109,7 @@ case ${words[2]} in
     drain|undrain|doctor|logs|toolchain) opts="$opts ${(f)"$(${words[1]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')"}" ;;
     install-links|certs) _files -/ ;;
     why) _files ;;
+    build) shift 2 words; (( CURRENT -= 2 )); _normal; return ;;
 esac
 compadd -- ${=opts}
 `
@@ -115,5 +117,6 @@ compadd -- ${=opts}
 const fishHead = `# fish completion of rdistcc
 complete -c rdistcc -n __fish_use_subcommand -a '(__fish_complete_command)'
 complete -c rdistcc -n __fish_use_subcommand -l help -l version -l show-hosts
+complete -c rdistcc -n '__fish_seen_subcommand_from build' -a '(__fish_complete_subcommand --fcs-skip=2)'
 complete -c rdistcc -n '__fish_seen_subcommand_from drain undrain doctor logs toolchain' -f -a "(rdistcc --show-hosts 2>/dev/null | string replace -r '[/,].*' '')"
 `

@@ -33,8 +33,8 @@ type ctl struct {
 // exitError ends a subcommand with one of rdistcc's exit codes and a line.
 type exitError struct {
 	code  int
-	line  string
-	cause error // nil: the line says it all
+	line  string // empty: it was said already
+	cause error  // nil: the line says it all
 }
 
 func (e *exitError) Error() string { return e.line }
@@ -77,6 +77,9 @@ func (c *ctl) run(args []string) int {
 	if err == nil {
 		return 0
 	}
+	if e := new(exitError); errors.As(err, &e) && e.line == "" {
+		return e.code
+	}
 	fmt.Fprintf(c.err, "rdistcc: %s\n", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", " "))
 	return exitCodeOf(err)
 }
@@ -113,7 +116,7 @@ func (c *ctl) command() *cobra.Command {
 	root.SetHelpCommand(helpCommand())
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(c.statusCommand(), c.hostsCommand(), c.configCommand(), c.stopCommand(), c.linksCommand(),
-		c.statsCommand(), c.whyCommand(), c.reloadCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.logsCommand(), c.topCommand(), c.cacheCommand(), c.toolchainCommand(),
+		c.statsCommand(), c.whyCommand(), c.reloadCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.logsCommand(), c.topCommand(), c.cacheCommand(), c.toolchainCommand(), c.buildCommand(), c.buildsCommand(),
 		c.certsCommand(), c.completionCommand(), c.slotsCommand(), c.showHostsCommand())
 	return root
 }

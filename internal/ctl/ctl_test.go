@@ -56,11 +56,9 @@ func (s *shell) file(name, text string) string {
 	return path
 }
 
-// run types a subcommand.
-func (s *shell) run(args ...string) (code int, out, errOut string) {
-	s.t.Helper()
-	var o, e bytes.Buffer
-	c := &ctl{
+// ctl returns a run of a subcommand that prints nowhere yet.
+func (s *shell) ctl() *ctl {
+	return &ctl{
 		version:  version,
 		terminal: s.terminal, tools: s.tools,
 		lookup: func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
@@ -71,8 +69,16 @@ func (s *shell) run(args ...string) (code int, out, errOut string) {
 			slices.Sort(kv)
 			return kv
 		},
-		out: &o, err: &e, self: filepath.Join(s.dir, "bin", "rdistcc-cm"), cores: 6,
+		self: filepath.Join(s.dir, "bin", "rdistcc-cm"), cores: 6,
 	}
+}
+
+// run types a subcommand.
+func (s *shell) run(args ...string) (code int, out, errOut string) {
+	s.t.Helper()
+	var o, e bytes.Buffer
+	c := s.ctl()
+	c.out, c.err = &o, &e
 	code = c.run(args)
 	return code, o.String(), e.String()
 }

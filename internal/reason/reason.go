@@ -77,6 +77,8 @@ type Word struct {
 	Status uint8 // for those that the farm causes; Manager has others as well
 	// Means explains it in a few words. WHAT stands for what follows the reason's colon.
 	Means string
+	// Remedy says in a few words what can be done about it, where Means does not; empty: nothing, or it is all right so.
+	Remedy string
 }
 
 // Words lists all reasons, those of the farm last. A reason that ends in a colon stands for all that begin with it.
@@ -91,29 +93,29 @@ var Words = [...]Word{
 	{Reason: Probe, Means: "configure asks about this machine"},
 	{Reason: UnknownOption, Means: "rdistcc does not know the option WHAT for certain; is it misspelt?"},
 	{Reason: Time, Means: "the time or date of the compile goes into the object; SOURCE_DATE_EPOCH settles it"},
-	{Reason: Paths, Means: "it needs a host that shows private trees"},
+	{Reason: Paths, Means: "it needs a host that shows private trees", Remedy: "see Compile hosts in docs/usage.md"},
 	{Reason: Native, Means: "-march=native could not be put into other words"},
 	{Reason: NotReproducible, Means: "another machine could not make the same files (WHAT, see docs/reasons.md)"},
-	{Reason: Mode, Means: "RDISTCC_MODE=local"},
-	{Reason: LocalShare, Means: "this machine does its share (localhost/N), or was expected to finish before any host"},
-	{Reason: Diagnostics, Means: "the compiler printed something that a host might have worded differently"},
-	{Reason: Doubt, Means: "the WHAT from a host contains something that only an unusual source would produce; compiled here to be sure"},
-	{Reason: TooBig, Means: "the source or the result is larger than the buffers (buffers in config.yaml)"},
+	{Reason: Mode, Means: "RDISTCC_MODE=local", Remedy: "unset RDISTCC_MODE"},
+	{Reason: LocalShare, Means: "this machine does its share (localhost/N), or was expected to finish before any host", Remedy: "add hosts or faster ones; local.share: false in config.yaml ends it"},
+	{Reason: Diagnostics, Means: "the compiler printed something that a host might have worded differently", Remedy: "use hosts with private trees, or diagnostics: fast in config.yaml"},
+	{Reason: Doubt, Means: "the WHAT from a host contains something that only an unusual source would produce; compiled here to be sure", Remedy: "rdistcc why FILE shows what was doubted"},
+	{Reason: TooBig, Means: "the source or the result is larger than the buffers (buffers in config.yaml)", Remedy: "raise them, for the manager and the daemons"},
 
-	{NoHosts, true, ExitNoHosts, "no hosts are configured; set RDISTCC_HOSTS"},
-	{Toolchain, true, ExitNoCompiler, "no host has this very compiler; install the same packages there"},
-	{HostLost, true, ExitConnect, "the host could not be reached, or the connection broke"},
-	{Timeout, true, ExitTimeout, "it took longer than RDISTCC_IO_TIMEOUT allows"},
-	{Full, true, ExitConnect, "every host is busy with other builds"},
-	{Memory, true, ExitConnect, "no host has as much memory free as this compile is expected to take"},
-	{Quarantine, true, ExitConnect, "the hosts that are left gave other objects than a second one; look at them, then rdistcc undrain"},
-	{Sandbox, true, ExitConnect, "the hosts that are left cannot confine compiles as they were told to; their logs say why"},
-	{Draining, true, ExitConnect, "the hosts that are left are shutting down, or were drained by hand (rdistcc undrain)"},
-	{Policy, true, ExitDenied, "the host does not allow something in this command; its log says what"},
-	{Denied, true, ExitDenied, "the host, or the manager, does not serve this user or machine"},
-	{NoSlot, true, ExitGeneral, "no shared memory for the source"},
-	{Manager, true, ExitProtocol, "the connection manager could not be used; cm.log in RDISTCC_DIR says more"},
-	{HostList, true, ExitHostList, "the host list cannot be understood; rdistcc hosts says where"},
+	{NoHosts, true, ExitNoHosts, "no hosts are configured; set RDISTCC_HOSTS", ""},
+	{Toolchain, true, ExitNoCompiler, "no host has this very compiler; install the same packages there", ""},
+	{HostLost, true, ExitConnect, "the host could not be reached, or the connection broke", "rdistcc status shows the last error of each host"},
+	{Timeout, true, ExitTimeout, "it took longer than RDISTCC_IO_TIMEOUT allows", "raise it, or limits.io-timeout in config.yaml"},
+	{Full, true, ExitConnect, "every host is busy with other builds", "add hosts, or use a smaller -j"},
+	{Memory, true, ExitConnect, "no host has as much memory free as this compile is expected to take", "use hosts with more memory, or fewer --jobs on them"},
+	{Quarantine, true, ExitConnect, "the hosts that are left gave other objects than a second one; look at them, then rdistcc undrain", ""},
+	{Sandbox, true, ExitConnect, "the hosts that are left cannot confine compiles as they were told to; their logs say why", ""},
+	{Draining, true, ExitConnect, "the hosts that are left are shutting down, or were drained by hand (rdistcc undrain)", ""},
+	{Policy, true, ExitDenied, "the host does not allow something in this command; its log says what", ""},
+	{Denied, true, ExitDenied, "the host, or the manager, does not serve this user or machine", "rdistcc hosts says why"},
+	{NoSlot, true, ExitGeneral, "no shared memory for the source", ""},
+	{Manager, true, ExitProtocol, "the connection manager could not be used; cm.log in RDISTCC_DIR says more", ""},
+	{HostList, true, ExitHostList, "the host list cannot be understood; rdistcc hosts says where", ""},
 }
 
 // Find returns the word for a reason, and what follows its colon if the word ends in one. ok is false if it
@@ -145,6 +147,12 @@ func Explain(reason string) string {
 		return "docs/reasons.md has more"
 	}
 	return strings.ReplaceAll(w.Means, "WHAT", what)
+}
+
+// Remedy returns what can be done about a reason, in a few words, or "" where Explain says it or there is nothing.
+func Remedy(reason string) string {
+	w, _, _ := Find(reason)
+	return w.Remedy
 }
 
 // Label returns the value that stands for a reason in metrics: the part before its colon, or Other for anything else.

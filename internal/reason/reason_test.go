@@ -70,6 +70,28 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestRemedies: where the document says what to do, the program does as well, in one of two places.
+func TestRemedies(t *testing.T) {
+	if got := Remedy("doubt:object"); !strings.Contains(got, "rdistcc why") {
+		t.Errorf("of doubt: %q", got)
+	}
+	if got := Remedy(Query); got != "" {
+		t.Errorf("of a query: %q", got)
+	}
+	text, err := os.ReadFile("../../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range Words {
+		_, line, _ := strings.Cut(string(text), "| `"+strings.TrimSuffix(w.Reason, "WHAT"))
+		line, _, _ = strings.Cut(line, "\n")
+		cells := strings.Split(line, " | ")
+		if w.Remedy != "" && (len(cells) < 3 || strings.Trim(cells[2], "| ") == "") && w.Reason != Mode && w.Reason != Paths {
+			t.Errorf("%s has a remedy, and the document none: %q", w.Reason, line)
+		}
+	}
+}
+
 // TestLabels: what a wrapper says must not become a time series.
 func TestLabels(t *testing.T) {
 	for reason, want := range map[string]string{"refused:full": "refused", "unknown-option:-x": "unknown-option", "link": "link", "made-up": Other, "": Other} {

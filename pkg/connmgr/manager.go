@@ -11,6 +11,7 @@
 //	slots attempt trust          the memory of a job; one attempt at it on one host; checks of results
 //	machine                      this build host
 //	underway report metrics      the commands under way, and what the manager reports about itself
+//	paired                       how fast hosts are beside this machine
 //
 // The files of this package tie these together, from the ground up. No file calls one that is named below it:
 //
@@ -54,6 +55,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/outfit"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/paired"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
@@ -88,6 +90,7 @@ type Manager struct {
 	turns     turns
 	compilers *compilers.Table
 	past      *past
+	paired    paired.Table
 	account   account
 	told      told
 	nearest   nearest

@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/paired"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // begin marks c as a command, which keeps an idle manager alive. source, output and program are its files as
@@ -53,13 +53,29 @@ func (c *client) answered() { c.record.AnsweredUS = micros(time.Since(c.record.B
 
 func micros(d time.Duration) uint32 { return uint32(min(max(d.Microseconds(), 0), math.MaxUint32)) }
 
-// measure records what the command takes on this machine.
+// pairs returns what a compile that does the same work has in common with this one.
+func (c *client) pairs() paired.Compile {
+	return paired.Compile{Compiler: c.record.Compiler, Cwd: c.record.Cwd, Source: c.record.Source, Output: c.record.Output}
+}
+
+// measure records what the command takes on this machine, and learns from it.
 func (c *client) measure() {
 	r := &c.record
+	compiles := c.lease != nil && r.Finished && r.Exit == 0
+	what := c.pairs()
+	cpu := time.Duration(r.CPUUS) * time.Microsecond
 	switch {
 	case !r.Local:
-		here := c.m.farm.Speed(scheduler.LocalHost, c.compiler.ID)
-		r.HereUS = micros(time.Duration(float64(r.CPUUS)*c.m.farm.Speed(r.Host, c.compiler.ID)/max(here, 0.01)) * time.Microsecond)
+		if compiles && r.Cached == "" {
+			c.m.paired.Far(what, r.Host, cpu)
+		}
+		r.HereUS = micros(time.Duration(float64(cpu) * c.m.paired.Ratio(r.Host)))
+	case r.Source != "" && r.Reason != reason.Link && cpu > 0:
+		// On a busy machine a compile takes longer than its CPU time, but not because of itself.
+		if compiles {
+			c.m.paired.Here(what, cpu)
+		}
+		r.HereUS = r.CPUUS
 	case !c.began.IsZero():
 		r.HereUS = micros(r.Ended.Sub(c.began))
 	}
@@ -119,6 +135,9 @@ func (c *client) onFinish(f *ipc.Finish) {
 	}
 	c.record.Local = f.Where == ipc.WhereLocal
 	if c.record.Local {
+		if c.compiled && f.Exit == 0 { // on a host, with the same files
+			c.m.paired.Far(c.pairs(), c.record.Host, time.Duration(c.record.CPUUS)*time.Microsecond)
+		}
 		c.record.CPUUS = f.CPUUS
 	}
 	if c.record.Local && f.Reason != "" {

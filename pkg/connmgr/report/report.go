@@ -313,8 +313,8 @@ type JobRecord struct {
 	BytesIn      uint64 `json:"bytes_in,omitempty"`
 	// AnsweredUS is when the answer of a host or of the cache had come, counted from Began.
 	AnsweredUS uint32 `json:"answered_us,omitempty"`
-	// HereUS is what the command takes on this machine. A local command took that long, from its turn to its end. For
-	// others it is CPUUS on a core of this machine, by the speeds that are known of it and of the host.
+	// HereUS is what the command takes on a core of this machine: the CPU time of a compile, converted if it ran on a
+	// host; for others, which all ran here, how long they ran.
 	HereUS uint32 `json:"here_us,omitempty"`
 	// Carrier is how the source travelled: write, eager or pull.
 	Carrier string `json:"carrier,omitempty"`
