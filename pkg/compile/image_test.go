@@ -28,6 +28,7 @@ func TestMakes(t *testing.T) {
 		{"gcc", "-save-temps x.h", nil},
 		{"gcc", "-fpch-deps x.h", nil},
 		{"gcc", "-fplugin=x.so x.h", nil},
+		{"gcc", "-B tools x.h", nil}, // whether the compiler there differs is not known
 		{"gcc", "-fnot-an-option x.h", nil},
 		{"gcc", "x.h -o -", nil},
 		{"gcc", "x.h -o /dev/null", nil},
