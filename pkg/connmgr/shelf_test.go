@@ -292,13 +292,11 @@ func TestShelfOfANewHost(t *testing.T) {
 	r.connect(good)
 	early(false)
 	h.mu.Lock() // no answer
-	var wg sync.WaitGroup
-	wg.Go(func() { r.remote(h.Addr, "int x;") })
+	r.m.farm.Want(r.m.lists.Of(h.Addr).Sched, nil)
 	eventually(t, "the host", func() bool { return r.link(h.Addr) != nil })
 	early(true).Await(t.Context())
 	early(false)
 	h.mu.Unlock()
-	wg.Wait()
 	if !r.link(h.Addr).KnowsShelf(t.Context()) {
 		t.Error("no shelf")
 	}
