@@ -97,6 +97,9 @@ func (f *flow) try() (*result, *detour) {
 		}
 		f.plan.DropTools()
 	}
+	if name := f.plan.TraceFile(); name != "" && exists(name+"/") {
+		return nil, byRule(reason.NotReproducible + "side-file")
+	}
 	if main := f.plan.Main(); main != "" && sameFile(main, f.plan.Source) {
 		return nil, byRule(reason.Diagnostics) // gcc says so, whatever the names
 	}

@@ -112,6 +112,9 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	if changedByEnvironment(p.Driver.Family, getenv) {
 		return "environment"
 	}
+	if p.extra.traces != "" && p.ownAs() != clangAs {
+		return "side-file" // named after a temporary file
+	}
 	if p.unfitModules(getenv) {
 		return hereOf[hereModules]
 	}

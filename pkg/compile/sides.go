@@ -98,6 +98,20 @@ func (p *parser) sideFile(name string) {
 	}
 }
 
+// TraceFile returns the file that the command names for a time trace (-ftime-trace=), as typed, or "" if it names none, or
+// a directory by a slash. If there is a directory of that name, the trace is written into it, under another name than the Plan has.
+func (p *Plan) TraceFile() (name string) {
+	for _, o := range p.options {
+		if o.class == traceFile {
+			name = o.arg
+		}
+	}
+	if strings.HasSuffix(name, "/") {
+		return ""
+	}
+	return name
+}
+
 // input records a file that the command names and the compiler reads.
 func (p *parser) input(name string) {
 	if name == "" || isDevice(name) {
