@@ -102,19 +102,12 @@ func (m *Mapper) HeaderDirs(top []string) (dirs []string) {
 	return dirs
 }
 
-// Imports returns what a module that gcc has compiled imports: for each import its name and the file that gcc had
-// recorded. ok is false if content is no such module.
-func (m *Mapper) Imports(content string) (files []string, ok bool) {
-	i := strings.Index(content, "GNU C++ ")
-	if i < 0 || !strings.HasPrefix(content, "\x7fELF") {
-		return nil, false
-	}
-	for content = content[i:]; ; {
-		line, rest, ok := strings.Cut(content, "\x00")
-		if !ok || line == "" {
-			return files, true
-		}
-		content = rest
+// Imports returns what a module that gcc has compiled imports, as its Readme says: for each import the file that the mapping
+// has, if it has one, and the file that gcc had recorded.
+func (m *Mapper) Imports(readme string) (files []string) {
+	for readme != "" {
+		line, rest, _ := strings.Cut(readme, "\x00")
+		readme = rest
 		kind, line, _ := strings.Cut(line, ": ")
 		if k := strings.LastIndexByte(line, ' '); (kind == "import" || kind == "export") && k > 0 {
 			if file, ok := m.names[line[:k]]; ok {
@@ -123,4 +116,5 @@ func (m *Mapper) Imports(content string) (files []string, ok bool) {
 			files = append(files, m.in(line[k+1:]))
 		}
 	}
+	return files
 }

@@ -1,6 +1,7 @@
 package modules
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,7 @@ func TestScan(t *testing.T) {
 		}
 	}
 	u := Scan("import <vector>;\nexport import \"x y.h\";\nimport <a;\n")
-	if want := []Header{{"vector", false}, {"x y.h", true}}; !slices.Equal(u.Headers, want) || !u.Uses() {
+	if want := []Header{{"vector", false}, {"x y.h", true}}; !slices.Equal(u.Headers, want) {
 		t.Errorf("headers %v, want %v", u.Headers, want)
 	}
 }
@@ -95,30 +96,37 @@ func TestCompiled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files, ok := m.Imports(string(b))
-		if want := []string{"gcm.cache/a-p.gcm", "gcm.cache/a-q.gcm"}; !ok || !slices.Equal(slices.Sorted(slices.Values(files)), want) {
-			t.Errorf("%s: imports %v, want %v", cxx, files, want)
+		readme, ok := Readme(readAt(b))
+		if want := []string{"gcm.cache/a-p.gcm", "gcm.cache/a-q.gcm"}; !ok || !slices.Equal(slices.Sorted(slices.Values(m.Imports(readme))), want) {
+			t.Errorf("%s: imports %v, want %v", cxx, m.Imports(readme), want)
 		}
-		if files, ok := ParseMapper("a:p elsewhere.gcm\n", "").Imports(string(b)); !ok || !slices.Contains(files, "elsewhere.gcm") {
+		if files := ParseMapper("a:p elsewhere.gcm\n", "").Imports(readme); !slices.Contains(files, "elsewhere.gcm") {
 			t.Errorf("%s: imports %v, without what the mapping says", cxx, files)
 		}
+		for n := range b { // cut short, it is none
+			if _, ok := Readme(readAt(b[:n])); ok {
+				t.Errorf("%s: the first %d of %d bytes are a module", cxx, n, len(b))
+				break
+			}
+		}
 	}
-	if _, ok := Default().Imports("\x7fELF no module"); ok {
-		t.Error("took an object for a module")
+	for _, content := range []string{"", "\x7fELF no module", "\x7fELF\x01" + strings.Repeat("\xff", 100)} {
+		if _, ok := Readme(readAt([]byte(content))); ok {
+			t.Errorf("took %q for a module", content)
+		}
 	}
 }
 
-func FuzzModules(f *testing.F) {
-	f.Add("export module a:b;\nimport <x>;\n", "$root x\na b\n")
-	f.Add("\x7fELF\x00GNU C++ module\x00import: a b.gcm\x00\x00", "\n")
-	f.Fuzz(func(t *testing.T, text, more string) {
-		u := Scan(text)
-		m := ParseMapper(more, "")
-		for _, name := range u.Imports {
-			if file, ok := m.File(name); ok && file == "" {
-				t.Errorf("no name for %q", name)
-			}
-		}
-		m.Imports(text)
-	})
+// readAt reads as Readme wants it.
+func readAt(content []byte) func(b []byte, off int64) bool {
+	return func(b []byte, off int64) bool {
+		n, _ := bytes.NewReader(content).ReadAt(b, off)
+		return n == len(b)
+	}
+}
+
+// FuzzReadme: no file makes Readme panic.
+func FuzzReadme(f *testing.F) {
+	f.Add([]byte("\x7fELF\x01"))
+	f.Fuzz(func(_ *testing.T, content []byte) { Readme(readAt(content)) })
 }

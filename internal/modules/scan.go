@@ -17,9 +17,6 @@ type Header struct {
 	Quoted bool // "x", not <x>
 }
 
-// Uses reports whether u has anything to do with modules.
-func (u *Unit) Uses() bool { return u.Module != "" || len(u.Imports)+len(u.Headers) > 0 }
-
 // Scan reads the directives of a source, whatever the conditions around them.
 func Scan(text string) Unit {
 	s := scanner{text: text}

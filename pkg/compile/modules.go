@@ -49,9 +49,8 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 
 // Limits of what is read to find modules.
 const (
-	maxModule  = 256 << 20 // bytes of a compiled module
-	maxModules = 1024      // compiled modules of one command
-	maxListed  = 20000     // files and directories that are looked at to find compiled headers
+	maxModules = 1024  // compiled modules of one command
+	maxListed  = 20000 // files and directories that are looked at to find compiled headers
 )
 
 // FindModules completes the Plan of a command with modules by the compiled modules that it reads and writes. It
@@ -155,14 +154,31 @@ func (f *moduleFinder) imports(m *modules.Mapper, file string) {
 	if len(f.found) > maxModules || !f.add(file) {
 		return
 	}
-	content, ok := readUpTo(f.path(file), maxModule)
-	if !ok {
-		return
-	}
-	more, _ := m.Imports(content)
-	for _, file := range more {
+	for _, file := range m.Imports(readme(f.path(file))) {
 		f.imports(m, file)
 	}
+}
+
+// readme returns what a compiled module says of itself, or "" if the file is none.
+func readme(name string) (text string) {
+	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	var st syscall.Stat_t
+	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		return ""
+	}
+	text, _ = modules.Readme(func(b []byte, off int64) bool {
+		for {
+			n, err := syscall.Pread(fd, b, off)
+			if err != syscall.EINTR {
+				return err == nil && n == len(b)
+			}
+		}
+	})
+	return text
 }
 
 // headers adds all compiled headers below a directory, with what they import. It reports whether it has seen all.
