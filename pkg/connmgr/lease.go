@@ -40,7 +40,6 @@ func (c *client) onLease(f *ipc.Lease) error {
 		}
 	}
 	if no := c.hopeless(); no != nil {
-		c.explain(no)
 		c.untried = true
 		return c.goLocal(no)
 	}
@@ -151,5 +150,5 @@ func (c *client) hopeless() *ipc.GoLocal {
 	}
 	c.share = g.Decision.Share
 	c.consider(r)
-	return localDecision(g.Decision)
+	return c.localDecision(&g.Decision)
 }

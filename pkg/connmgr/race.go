@@ -134,10 +134,8 @@ func (r *race) next() *ipc.GoLocal {
 			return r.last
 		}
 		c.share = g.Decision.Share
-		no := localDecision(g.Decision)
 		c.untried = true
-		c.explain(no)
-		return no
+		return c.localDecision(&g.Decision)
 	}
 	if r.started > 0 {
 		c.m.metrics.Retried()

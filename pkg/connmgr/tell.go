@@ -34,13 +34,6 @@ func (c *client) tell(no *ipc.GoLocal) {
 	no.Trouble = c.m.told.news(time.Now(), c.record.Build, about)
 }
 
-// explain adds to a refusal what the scheduler does not know.
-func (c *client) explain(no *ipc.GoLocal) {
-	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.Sched) {
-		no.Detail = c.lackLine()
-	}
-}
-
 // noHostsLine returns a line for the user about c's list, which has no hosts.
 func (c *client) noHostsLine() string {
 	for i := range c.list.Sources {
@@ -88,10 +81,16 @@ func (c *client) lackLine() string {
 	return line
 }
 
-// localDecision returns the scheduler's refusal as the wrapper gets it.
-func localDecision(d scheduler.Decision) *ipc.GoLocal {
+// localDecision returns the scheduler's refusal as the wrapper gets it, with what the scheduler does not know of it.
+func (c *client) localDecision(d *scheduler.Decision) *ipc.GoLocal {
 	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
 	no.Code = reason.Status(d.Reason)
 	no.Trouble = no.Code != 0 && d.Reason != reason.Toolchain // tell decides about that one, once per build
+	if d.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.Sched) {
+		no.Detail = c.lackLine()
+		if d.Stalled > 0 {
+			no.Detail += fmt.Sprintf("; no more of it has arrived there for %v (fallback.patience)", d.Stalled)
+		}
+	}
 	return no
 }

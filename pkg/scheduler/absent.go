@@ -59,7 +59,7 @@ func (s *Scheduler) absent(now time.Time, h *host, j *Job, w *waiting, no *objec
 		end = later(end, h.answered.Add(s.c.Grace))
 	}
 	if j.Strict && h.refused == "" {
-		end = later(end, s.strictEnd(now, j))
+		end = later(end, s.returnEnd(now, h, j))
 		if at := s.redialAt(h, j, asked); h.state == Lost && now.Before(at) {
 			w.look(at)
 		}

@@ -265,17 +265,21 @@ func TestEquipping(t *testing.T) {
 	waits(0)
 	waits(59)
 	wantLocal(t, s.Pick(at(60), strict()), "refused:toolchain", "does not have this compiler") // nobody says anything of it
-	s.Coming(at(60), "a", tool, true)
+	s.Coming(at(60), "a", tool, 0)
 	waits(60)
 	waits(119)
-	s.Coming(at(110), "a", tool, true)
+	s.Coming(at(110), "a", tool, 1)
 	waits(169)
-	wantLocal(t, s.Pick(at(170), strict()), "refused:toolchain", "does not have this compiler")
-	s.Coming(at(171), "a", tool, true)
+	wantLocal(t, s.Pick(at(170), strict()), "refused:toolchain", "does not have this compiler; no more of it has arrived there for 1m0s")
+	s.Coming(at(171), "a", tool, 2)
 	waits(171)
-	s.Coming(at(172), "a", tool, false) // the host refuses it
-	wantLocal(t, s.Pick(at(172), strict()), "refused:toolchain", "does not have this compiler")
-	s.Coming(at(173), "a", tool, true)
+	s.Unsendable("a", tool)
+	d := s.Pick(at(172), strict())
+	wantLocal(t, d, "refused:toolchain", "does not have this compiler")
+	if d.Stalled != 0 {
+		t.Errorf("%+v", d)
+	}
+	s.Coming(at(173), "a", tool, 2)
 	waits(173)
 	s.Toolchains("a", tool)
 	wantRun(t, s.Pick(at(174), strict()), "a")
@@ -284,4 +288,60 @@ func TestEquipping(t *testing.T) {
 	// One that is not sent toolchains is not waited for.
 	s.Up(at(200), "a", Capacity{Jobs: 1})
 	wantLocal(t, s.Pick(at(200), strict()), "refused:toolchain", "does not have this compiler")
+}
+
+// TestEquippingWithoutProgress: a job that may not run here gives up a host which has got no more of its compiler for long, whatever else
+// happens to it. A job of which the host gets more and more goes on waiting, also while the host is away.
+func TestEquippingWithoutProgress(t *testing.T) {
+	type farm struct {
+		*Scheduler
+		at func(n int) time.Time
+	}
+	connect := func(f farm, n int) {
+		f.Connecting(f.at(n), "a")
+		f.Up(f.at(n), "a", Capacity{Jobs: 1, Tree: true, Equipped: true})
+	}
+	away := func(f farm, n int) { // a host that is up for 49 seconds, and away for one
+		switch n % 50 {
+		case 0:
+			connect(f, n)
+		case 49:
+			f.Lost(f.at(n), "a", "reset", false)
+		}
+	}
+	for name, c := range map[string]struct {
+		each func(f farm, n int)
+		last int // when it gives up; 0: not within the hour
+	}{
+		"it has come, and is never listed": {func(f farm, n int) { f.Coming(f.at(n), "a", tool, uint64(min(n, 10))) }, 70},
+		"it is sent again and again":       {func(f farm, n int) { f.Coming(f.at(n), "a", tool, uint64(n%10)) }, 69},
+		"nothing is known of it":           {func(f farm, n int) {}, 60},
+		"the host comes and goes":          {away, 60},
+		"and gets it anew each time":       {func(f farm, n int) { away(f, n); f.Coming(f.at(n), "a", tool, uint64(n%50)) }, 108},
+		"and gets more of it each time":    {func(f farm, n int) { away(f, n); f.Coming(f.at(n), "a", tool, uint64(n)) }, 0},
+		"others get on":                    {func(f farm, n int) { f.Queued(f.at(n), "a", tool) }, 0},
+		"others got on for a while": {func(f farm, n int) {
+			f.Coming(f.at(n), "a", tool, 0)
+			if n < 90 {
+				f.Queued(f.at(n), "a", tool)
+			}
+		}, 149},
+	} {
+		f := farm{New(Config{Rand: func() float64 { return 0 }, Strict: time.Minute}), func(n int) time.Time { return t0.Add(time.Duration(n) * time.Second) }}
+		f.Ensure(t0, hosts("a"))
+		connect(f, 0)
+		j := job(hosts("a")...)
+		j.Strict, j.Asked = true, t0
+		n := 0
+		var d Decision
+		for ; n < 3600; n++ {
+			c.each(f, n)
+			if d = f.Pick(f.at(n), j); d.Verdict != Wait {
+				break
+			}
+		}
+		if n < 3600 && c.last == 0 || c.last > 0 && n != c.last {
+			t.Errorf("%s: after %d s, want %d: %+v", name, n, c.last, d)
+		}
+	}
 }

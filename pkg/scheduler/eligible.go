@@ -37,7 +37,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		return nowhere
 	case Draining:
 		// It usually drains to be restarted.
-		if end := s.strictEnd(now, j); j.Strict && now.Before(end) {
+		if end := s.returnEnd(now, h, j); j.Strict && now.Before(end) {
 			w.back(end)
 		} else {
 			no.draining = h.addr
@@ -50,9 +50,12 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		if h.identifying && j.Strict {
 			end = later(end, s.strictEnd(now, j))
 		}
-		if come := s.equipped(now, h, j); now.Before(come) {
+		switch come := s.equipped(now, h, j); {
+		case now.Before(come):
 			w.back(come)
 			return nowhere
+		case !come.IsZero():
+			no.stalled = true
 		}
 		switch {
 		case h.capable() && !h.identifying || !now.Before(end):
@@ -258,6 +261,7 @@ type objections struct {
 	gone, denied, suspect                   *host
 	unlisted                                bool
 	identifying                             bool // toolchain: the host may yet turn out to have the compiler
+	stalled                                 bool // toolchain: a host was to be sent it, and has got no more of it for so long that a strict job gives up
 }
 
 func (o *objections) lost(h *host) {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -59,6 +60,8 @@ type host struct {
 	why     string        // what ended the last connection or attempt
 	refused string        // reason that stands for the loss; empty: reason.HostLost
 
+	coming map[[16]byte]delivery // the toolchains that it is being sent, or cannot be sent
+
 	firstDue time.Time // when the first connection was asked for
 	retry    time.Time // Unknown, Lost: no attempt to connect before then
 	began    time.Time // when the last attempt to connect began
@@ -67,8 +70,6 @@ type host struct {
 	// Per connection, valid while Up or Draining.
 	capacity   Capacity
 	toolchains map[[16]byte]bool
-	// coming has the toolchains that it is being sent, with the time of the last progress; zero: it cannot be sent that one.
-	coming map[[16]byte]time.Time
 	// identifying means that toolchains may follow beyond those that the host announced.
 	identifying bool
 	credits     int
@@ -153,7 +154,8 @@ func (s *Scheduler) Up(now time.Time, addr string, c Capacity) {
 	}
 	h.set(now, Up)
 	h.capacity = c
-	h.toolchains, h.coming = make(map[[16]byte]bool), nil
+	h.toolchains = make(map[[16]byte]bool)
+	maps.DeleteFunc(h.coming, func(_ [16]byte, d delivery) bool { return d.refused }) // it may have been told otherwise since
 	h.credits, h.moved = 0, now
 	h.refused = ""
 	h.open, h.answered = time.Time{}, time.Time{}
@@ -169,6 +171,7 @@ func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 	if h := s.hosts[addr]; h != nil && h.toolchains != nil {
 		for _, id := range ids {
 			h.toolchains[id] = true
+			delete(h.coming, id)
 		}
 		s.free(h)
 	}
@@ -179,42 +182,6 @@ func (s *Scheduler) Lacks(addr string, id [16]byte) {
 	if h := s.hosts[addr]; h != nil {
 		delete(h.toolchains, id)
 	}
-}
-
-// Coming says that a toolchain is on its way to addr and has made progress; or, if not still, that it is not.
-func (s *Scheduler) Coming(now time.Time, addr string, id [16]byte, still bool) {
-	h := s.hosts[addr]
-	if h == nil || h.state != Up {
-		return
-	}
-	if h.coming == nil {
-		h.coming = make(map[[16]byte]time.Time)
-	}
-	if !still {
-		now = time.Time{}
-	}
-	if was, ok := h.coming[id]; ok && was.IsZero() == now.IsZero() && still { // jobs look again by themselves
-		h.coming[id] = now
-		return
-	}
-	h.coming[id] = now
-	s.changed()
-}
-
-// equipped returns until when j, which may not be done here, waits for h to be sent its toolchain: as long as that makes progress. Until
-// it is known whether it can be sent, that is as long as for hosts that can come up.
-func (s *Scheduler) equipped(now time.Time, h *host, j *Job) time.Time {
-	if !j.Strict || !h.capacity.Equipped {
-		return time.Time{}
-	}
-	at, known := h.coming[j.Toolchain]
-	switch {
-	case !known:
-		return later(h.since, j.asked(now)).Add(s.c.Strict)
-	case at.IsZero():
-		return at
-	}
-	return later(at, j.asked(now)).Add(s.c.Strict)
 }
 
 // Credits sets how many unspent credits of addr are at hand.

@@ -81,6 +81,10 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 		if d.Reason == reason.HostLost && j.Strict && !now.Before(s.strictEnd(now, j)) {
 			d.Detail += fmt.Sprintf("; waited %v for it", s.c.Strict)
 		}
+		if d.Reason == reason.Toolchain && no.stalled {
+			d.Stalled = s.c.Strict
+			d.Detail += fmt.Sprintf("; no more of it has arrived there for %v", s.c.Strict)
+		}
 		return d
 	}
 	if later.h != nil {

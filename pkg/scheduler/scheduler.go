@@ -73,6 +73,7 @@ type Decision struct {
 	Share   bool          // Local: it took a place here, and ShareDone is due
 	Gone    bool          // Wait: only for hosts that are not connected, or not ready
 	Redial  bool          // Gone: Due has hosts to connect for it
+	Stalled time.Duration // Local, for a strict job: so long no host has been sent more of its toolchain
 	Finish  time.Duration // Run, or Local with Share: when its result is expected, counted from now
 }
 

@@ -67,14 +67,26 @@ func (f *Farm) Lacking(own unit.ToolchainID) (addrs []string) {
 	return addrs
 }
 
-// Coming says that a toolchain is on its way to a host and has made progress; or, if not still, that it cannot be sent there.
-func (f *Farm) Coming(addr string, own unit.ToolchainID, still bool) {
+// Coming says that a toolchain is on its way to a host, which has been sent done bytes of it. Only more than ever before is progress.
+func (f *Farm) Coming(addr string, own unit.ToolchainID, done uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sched.Coming(time.Now(), addr, own, still)
-	if !still {
-		f.dispatchLocked()
-	}
+	f.sched.Coming(time.Now(), addr, own, done)
+}
+
+// Queued says that a toolchain will be sent to a host when others have been sent theirs, and that this gets on.
+func (f *Farm) Queued(addr string, own unit.ToolchainID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sched.Queued(time.Now(), addr, own)
+}
+
+// Unsendable says that a toolchain cannot be sent to a host.
+func (f *Farm) Unsendable(addr string, own unit.ToolchainID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sched.Unsendable(addr, own)
+	f.dispatchLocked()
 }
 
 // Equipment is what is known of a toolchain of this machine at a host.

@@ -31,9 +31,13 @@ type Farm interface {
 	Lacking(id unit.ToolchainID) []string
 	// Alias says that hosts may have a toolchain of this machine as a parcel.
 	Alias(parcel, own unit.ToolchainID)
-	// Coming says that a toolchain is on its way to a host and has made progress; or, if not still, that it cannot be
-	// sent there.
-	Coming(addr string, own unit.ToolchainID, still bool)
+	// Coming says that a toolchain is on its way to a host, which has been sent done bytes of it. Jobs that wait for it there
+	// do so while these become more.
+	Coming(addr string, own unit.ToolchainID, done uint64)
+	// Queued says that a toolchain will be sent to a host when others have been sent theirs, and that this gets on.
+	Queued(addr string, own unit.ToolchainID)
+	// Unsendable says that a toolchain cannot be sent to a host.
+	Unsendable(addr string, own unit.ToolchainID)
 }
 
 // Options configure an Outfitter.
@@ -62,6 +66,7 @@ type Outfitter struct {
 	mu    sync.Mutex
 	used  map[unit.ToolchainID]*kit
 	hosts map[pair]*delivery
+	moved time.Time // when some host was last sent more than ever before
 }
 
 type pair struct {
@@ -92,6 +97,8 @@ type delivery struct {
 	State
 	rest  time.Time     // not before then
 	pause time.Duration // the last one
+	most  uint64        // of Done, also in earlier attempts
+	taken int           // how many times in a row the host has had all of it, without listing it
 }
 
 // State says how far a toolchain is on its way to a host.
@@ -125,7 +132,11 @@ const (
 	refusedTime = 2 * time.Minute // after a host has said that it wants none
 	mostUsed    = 16              // compilers that are remembered
 	atATime     = 2               // hosts that are sent something
+	mostTaken   = 3               // times that a host may have all of a toolchain and not list it
 )
+
+// errUnlisted is the error about a host that has taken all of a toolchain, again and again, and does not list it.
+var errUnlisted = errors.New("the host has all of it, and does not offer to run it")
 
 // New returns an Outfitter, which Close ends.
 func New(o Options) *Outfitter {
@@ -251,8 +262,14 @@ func (x *Outfitter) look(now time.Time) {
 	for _, k := range kits {
 		lacking := x.o.Farm.Lacking(k.tc.ID)
 		for _, addr := range lacking {
-			if said, still := x.start(addr, k, now); said {
-				x.o.Farm.Coming(addr, k.tc.ID, still)
+			switch x.start(addr, k, now) {
+			case silent:
+			case coming:
+				x.o.Farm.Coming(addr, k.tc.ID, 0)
+			case queued:
+				x.o.Farm.Queued(addr, k.tc.ID)
+			case unsendable:
+				x.o.Farm.Unsendable(addr, k.tc.ID)
 			}
 		}
 		x.mu.Lock()
@@ -265,9 +282,18 @@ func (x *Outfitter) look(now time.Time) {
 	}
 }
 
-// start sends k to a host, unless that is under way, not yet due, or there is enough under way. said reports that there is something to
-// say of it: that the host is sent it, or will be (still), or cannot be.
-func (x *Outfitter) start(addr string, k *kit, now time.Time) (said, still bool) {
+// word is what there is to say to the farm of a toolchain that a host lacks.
+type word uint8
+
+const (
+	silent     word = iota
+	coming          // it is on its way
+	queued          // it is going to be, and others get on meanwhile
+	unsendable      // it cannot be sent there
+)
+
+// start sends k to a host, unless that is under way, not yet due, or there is enough under way.
+func (x *Outfitter) start(addr string, k *kit, now time.Time) word {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	running := 0
@@ -283,16 +309,24 @@ func (x *Outfitter) start(addr string, k *kit, now time.Time) (said, still bool)
 	}
 	switch {
 	case d.Running:
-		return false, false // what arrives says more
+		return silent // what arrives says more
+	case now.Before(d.rest) && d.Refused:
+		return unsendable
 	case now.Before(d.rest):
-		return d.Refused, false
-	case running >= atATime:
-		return d.Err == "", true // when others are done, it is its turn
+		return silent
+	case running >= atATime: // when others are done, it is its turn
+		if d.Err != "" || now.Sub(x.moved) > 2*lookTime {
+			return silent
+		}
+		return queued
 	}
 	d.Running, d.Done, d.All, d.Began = true, 0, 0, now
 	x.hosts[p] = d
 	x.wg.Go(func() { x.deliver(p, d, k) })
-	return d.Err == "", true
+	if d.Err != "" {
+		return silent
+	}
+	return coming
 }
 
 // deliver sends k to a host, and decides when that is tried again if it fails.
@@ -304,7 +338,7 @@ func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 		k.packing.Unlock()
 	}
 	if x.ended(p, d, k, bytes, err) {
-		x.o.Farm.Coming(p.addr, p.id, false)
+		x.o.Farm.Unsendable(p.addr, p.id)
 	}
 }
 
@@ -315,6 +349,14 @@ func (x *Outfitter) ended(p pair, d *delivery, k *kit, bytes uint64, err error) 
 	d.Running = false
 	if x.ctx.Err() != nil {
 		return false
+	}
+	if err == nil {
+		d.taken++
+	} else {
+		d.taken = 0
+	}
+	if d.taken > mostTaken {
+		err = errUnlisted
 	}
 	var no *streams.Rejected
 	first := d.Err == ""
@@ -383,16 +425,21 @@ func (k *kit) same(ctx context.Context) error {
 	return nil
 }
 
-// progress returns a function that counts bytes of contents that have been sent, for one goroutine.
+// progress returns a function that counts bytes of contents that have been sent, for one goroutine at a time.
 func (x *Outfitter) progress(p pair, d *delivery) func(n uint64) {
 	var said time.Time
 	return func(n uint64) {
+		now := time.Now()
 		x.mu.Lock()
 		d.Done += n
+		if d.Done > d.most {
+			d.most, x.moved = d.Done, now
+		}
+		most := d.most
 		x.mu.Unlock()
-		if now := time.Now(); now.Sub(said) >= lookTime {
+		if now.Sub(said) >= lookTime {
 			said = now
-			x.o.Farm.Coming(p.addr, p.id, true)
+			x.o.Farm.Coming(p.addr, p.id, most)
 		}
 	}
 }

@@ -57,7 +57,7 @@ type site struct {
 	dials   int
 	fail    func(n int, c net.Conn) (net.Conn, error) // what becomes of the nth connection; nil: nothing
 	ok, no  int
-	coming  []bool // what the farm was told
+	words   []word // what the farm was told
 }
 
 func newSite(t *testing.T, quota int64) *site {
@@ -105,10 +105,14 @@ func (s *site) Alias(parcel, own unit.ToolchainID) {
 	s.parcels[own] = parcel
 }
 
-func (s *site) Coming(_ string, _ unit.ToolchainID, still bool) {
+func (s *site) Coming(string, unit.ToolchainID, uint64) { s.say(coming) }
+func (s *site) Queued(string, unit.ToolchainID)         { s.say(queued) }
+func (s *site) Unsendable(string, unit.ToolchainID)     { s.say(unsendable) }
+
+func (s *site) say(w word) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.coming = append(s.coming, still)
+	s.words = append(s.words, w)
 }
 
 func (s *site) dial(context.Context, string) (net.Conn, error) {
@@ -178,8 +182,8 @@ func TestSend(t *testing.T) {
 	}
 	s.wait("the count", func() bool { ok, no := s.counts(); return ok == 2 && no == 0 })
 	s.mu.Lock()
-	if len(s.coming) == 0 || slices.Contains(s.coming, false) {
-		t.Errorf("the farm was told %v", s.coming)
+	if len(s.words) == 0 || slices.Contains(s.words, unsendable) {
+		t.Errorf("the farm was told %v", s.words)
 	}
 	s.mu.Unlock()
 	s.wait("nothing to be said", func() bool { return len(x.States(host)) == 0 })
@@ -233,8 +237,8 @@ func TestRefused(t *testing.T) {
 		return len(st) == 1 && st[0].Refused && strings.Contains(st[0].String(), "gcc 12.2.0 cannot be sent there: ") && strings.Contains(st[0].Err, "none are accepted")
 	})
 	s.mu.Lock()
-	if n := len(s.coming); n < 2 || !s.coming[0] || s.coming[n-1] {
-		t.Errorf("the farm was told %v", s.coming)
+	if n := len(s.words); n < 2 || s.words[0] != coming || s.words[n-1] != unsendable {
+		t.Errorf("the farm was told %v", s.words)
 	}
 	dials := s.dials
 	s.mu.Unlock()
