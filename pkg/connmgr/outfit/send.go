@@ -24,11 +24,14 @@ var ErrUnfit = errors.New("the host cannot run it")
 // ErrQuota is wrapped by the error about a host that has no room for a toolchain.
 var ErrQuota = errors.New("the host has no room for it")
 
-// patience is how long one request may take, and wait how long another client may take to send the same content.
+// What a delivery may take. Then it fails, and is tried again later, so that a host that is never content does not keep others from
+// theirs.
 const (
-	patience = 10 * time.Minute
-	wait     = time.Second
-	dialTime = 5 * time.Second
+	patience  = 10 * time.Minute // one request
+	dialTime  = 5 * time.Second
+	wait      = time.Second // before the host is asked again whether another client has sent the same content
+	mostWaits = 180         // hosts let clients wait no longer for a slow one, for 150 MB
+	mostSends = 3           // times that a host may take a file and want it again, because it had to make room
 )
 
 // send sends k to a host. bytes is how many went there.
@@ -48,14 +51,17 @@ func (x *Outfitter) send(p pair, d *delivery, k *kit) (sent uint64, err error) {
 		return &counted{c, &out}, nil
 	}, MaxConnsPerHost: 1, DisableCompression: true, ExpectContinueTimeout: 5 * time.Second}
 	defer t.CloseIdleConnections()
-	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, packed: packed, progress: x.progress(p, d)}
+	s := &sender{x: x, http: &http.Client{Transport: t, Timeout: patience}, packed: packed, progress: x.progress(p, d), taken: map[string]int{}}
 	if err := s.fits(); err != nil {
 		return out.Load(), err
 	}
-	for {
+	for waits := 0; ; {
 		o, err := s.offer()
 		if err != nil || len(o.Missing) == 0 {
 			return out.Load(), err
+		}
+		if n := len(s.parcel.Entries); len(o.Missing) > n {
+			return out.Load(), fmt.Errorf("the host wants %d files, and the toolchain has %d", len(o.Missing), n)
 		}
 		x.mu.Lock()
 		d.Done, d.All = s.sizes(o)
@@ -73,6 +79,9 @@ func (x *Outfitter) send(p pair, d *delivery, k *kit) (sent uint64, err error) {
 		}
 		if !busy {
 			continue // the next offer says that nothing is missing
+		}
+		if waits++; waits > mostWaits {
+			return out.Load(), fmt.Errorf("%w, and has not ended in %v", errBusy, mostWaits*wait)
 		}
 		select {
 		case <-time.After(wait):
@@ -100,6 +109,7 @@ type sender struct {
 	http *http.Client
 	*packed
 	progress func(n uint64)
+	taken    map[string]int // how many times the host has taken a file
 }
 
 // errSilent is the answer of a daemon that does not know the question.
@@ -186,11 +196,14 @@ func (s *sender) entry(name string) *parcel.Entry {
 	return nil
 }
 
-// content sends what the host lacks of one content.
+// content sends what the host lacks of one content. Nothing reads the file any more when it returns.
 func (s *sender) content(id string, m parcel.Wanted) error {
 	e := s.entry(m.File)
 	if e == nil || m.Have > e.Len {
 		return fmt.Errorf("the host wants %.80q, which is not part of the toolchain", m.File)
+	}
+	if s.taken[e.Name] >= mostSends {
+		return fmt.Errorf("the host has taken %s %d times and wants it again", e.Name, mostSends)
 	}
 	f, err := e.Open()
 	if err != nil {
@@ -201,9 +214,18 @@ func (s *sender) content(id string, m parcel.Wanted) error {
 		return err
 	}
 	r, w := io.Pipe()
-	defer r.Close() // ends the packing, if the host does not want everything
-	go func() { w.CloseWithError(compress.Copy(w, &telling{f, s.progress})) }()
-	return s.do(http.MethodPut, "/content/"+id+"/"+m.Name+"?at="+strconv.FormatUint(m.Have, 10), r, true, nil)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.CloseWithError(compress.Copy(w, &telling{f, s.progress}))
+	}()
+	err = s.do(http.MethodPut, "/content/"+id+"/"+m.Name+"?at="+strconv.FormatUint(m.Have, 10), r, true, nil)
+	r.Close() // ends the packing, if the host does not want everything
+	<-ended
+	if err == nil {
+		s.taken[e.Name]++
+	}
+	return err
 }
 
 // telling tells how many bytes are read.

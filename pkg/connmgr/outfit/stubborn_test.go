@@ -3,6 +3,7 @@ package outfit
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -106,16 +107,41 @@ func (h *stubborn) serve(t *testing.T) (x *Outfitter, end func()) {
 	}
 }
 
+// busy answers that another client is sending the content.
+func busy(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusLocked)
+	_ = json.NewEncoder(w).Encode(parcel.Refusal{Cause: parcel.CauseBusy, Text: "busy"})
+}
+
+// swallow answers that the content has been taken.
+func swallow(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.WriteHeader(http.StatusNoContent)
+}
+
 // TestStubbornHosts: a delivery to a host that is never content ends, with what is wrong, and the farm is not told of progress that jobs
 // could wait for.
 func TestStubbornHosts(t *testing.T) {
 	tc := program(t, "/bin/true")
+	all := func(names ...string) func() []parcel.Wanted {
+		var list []parcel.Wanted
+		for _, n := range names {
+			list = append(list, parcel.Wanted{Name: n, File: tc.Path})
+		}
+		return func() []parcel.Wanted { return list }
+	}
+	var n atomic.Int64
 	for name, c := range map[string]struct {
 		h    *stubborn
 		why  string
 		most int64 // contents that it is sent until that is known
 	}{
-		"it has all and does not list it": {&stubborn{missing: func() []parcel.Wanted { return nil }}, "the host has all of it, and does not offer to run it", 0},
+		"it takes a file and wants it again": {&stubborn{missing: all("n"), put: swallow}, "has taken " + tc.Path + " 3 times and wants it again", 3},
+		"by another name each time": {&stubborn{missing: func() []parcel.Wanted { return all(fmt.Sprint(n.Add(1)))() }, put: swallow},
+			"has taken " + tc.Path + " 3 times and wants it again", 3},
+		"another client sends it for ever":   {&stubborn{missing: all("n"), put: busy}, "another client is sending it, and has not ended in 3m0s", 181},
+		"it wants more files than there are": {&stubborn{missing: all(strings.Split(strings.Repeat("n ", 1000), " ")...), put: swallow}, "the host wants 1001 files", 0},
+		"it has all and does not list it":    {&stubborn{missing: func() []parcel.Wanted { return nil }}, "the host has all of it, and does not offer to run it", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -175,6 +201,39 @@ func TestOthersGetOn(t *testing.T) {
 		progress(5)
 		if got = append(got, x.start("c", k, time.Now())); !slices.Equal(got, []word{silent, queued, silent, silent}) {
 			t.Errorf("%v", got)
+		}
+	})
+}
+
+// TestContentEnds: when a content has been answered, nothing reads its file any more.
+func TestContentEnds(t *testing.T) {
+	tc := program(t, "/bin/true")
+	synctest.Test(t, func(t *testing.T) {
+		h := &stubborn{missing: func() []parcel.Wanted { return []parcel.Wanted{{Name: "n", File: tc.Path}} }, put: busy}
+		x, end := h.serve(t)
+		defer end()
+		k := &kit{tc: *tc, again: same(tc)}
+		pack, err := x.pack(k)
+		must(t, err)
+		tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return x.o.Dial(ctx, host) }, ExpectContinueTimeout: time.Hour}
+		defer tr.CloseIdleConnections()
+		reading := make(chan struct{})
+		s := &sender{x: x, http: &http.Client{Transport: tr}, packed: pack, taken: map[string]int{}, progress: func(uint64) { <-reading }}
+		var ended atomic.Bool
+		go func() {
+			if err := s.content("00", h.missing()[0]); err != errBusy {
+				t.Errorf("%v", err)
+			}
+			ended.Store(true)
+		}()
+		synctest.Wait() // the host has answered
+		if h.puts.Load() != 1 || ended.Load() {
+			t.Errorf("%d answers; it has ended: %v", h.puts.Load(), ended.Load())
+		}
+		close(reading)
+		synctest.Wait()
+		if !ended.Load() {
+			t.Error("it has not ended")
 		}
 	})
 }
