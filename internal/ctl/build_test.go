@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -362,4 +364,23 @@ func TestNoProgress(t *testing.T) {
 	if text := p.text(time.Now(), builds.Counts{Jobs: 123456}, 7); len(text) != 19 {
 		t.Errorf("%q on 20 columns", text)
 	}
+}
+
+// TestTraceIsSent: a build goes to a collector, with the headers that the environment has.
+func TestTraceIsSent(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "rdistcc: no builds are kept yet", "trace")
+	log := s.ctl().buildStore().New(builds.Build{Command: []string{"make"}, Began: time.Now()})
+	log.Add([]report.JobRecord{remoteJob(time.Now()), remoteJob(time.Now())})
+	log.Finish(time.Now())
+	var got atomic.Pointer[http.Request]
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got.Store(r) }))
+	defer server.Close()
+	s.env["OTEL_EXPORTER_OTLP_HEADERS"] = "x-key=secret"
+	s.want(0, "5 spans of build 1 sent\n", "", "trace", "--otlp", server.URL)
+	if r := got.Load(); r == nil || r.URL.Path != "/v1/traces" || r.Header.Get("X-Key") != "secret" {
+		t.Errorf("the collector got %+v", r)
+	}
+	s.env["OTEL_EXPORTER_OTLP_HEADERS"] = "secret"
+	s.want(101, "", "rdistcc: OTEL_EXPORTER_OTLP_HEADERS: not a list of NAME=VALUE\n", "trace", "1", "--otlp", server.URL)
 }

@@ -56,7 +56,9 @@ func TestCommandsOfABuild(t *testing.T) {
 	}
 	w.send(&ipc.Finish{Where: ipc.WhereRemote, TotalUS: 5000, Closed: true})
 	w.close()
+	r.idle() // in this order
 	r.remote(d.Addr, "int other;")
+	r.idle()
 	link := r.dial()
 	link.send(&ipc.Local{Version: ipc.Version, Reason: reason.Link, Turn: ipc.TurnLocal, Output: "prog", Build: "nightly"})
 	link.recv()

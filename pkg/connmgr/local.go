@@ -30,6 +30,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 // startHere records that the command begins to run locally.
 func (c *client) startHere() {
 	c.began = time.Now()
+	c.record.TurnUS = micros(c.began.Sub(c.record.Began))
 	c.place.EnterHere(report.PhaseRuns)
 }
 

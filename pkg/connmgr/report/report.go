@@ -313,6 +313,8 @@ type JobRecord struct {
 	BytesIn      uint64 `json:"bytes_in,omitempty"`
 	// AnsweredUS is when the answer of a host or of the cache had come, counted from Began.
 	AnsweredUS uint32 `json:"answered_us,omitempty"`
+	// TurnUS is when a local command began to run, counted from Began.
+	TurnUS uint32 `json:"turn_us,omitempty"`
 	// HereUS is what the command takes on a core of this machine: the CPU time of a compile, converted if it ran on a
 	// host; for others, which all ran here, how long they ran.
 	HereUS uint32 `json:"here_us,omitempty"`
