@@ -130,9 +130,15 @@ func TestLateAnswerCutsNoTerminate(t *testing.T) {
 	ts := startServer(t, nil)
 	for range 60 {
 		c := dial(t, ts.addr, &job.Hello{})
+		r := &testResult{sink: make([]byte, 1)} // the answer may still be in time, and may invalidate it then
+		var err error
+		if r.mr, err = c.pd.RegMR(r.sink, iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp}); err != nil {
+			t.Fatal(err)
+		}
 		c.mu.Lock()
+		c.results[1] = r
 		k := c.credits[0]
-		msg := job.Append(nil, &job.Job{ID: 1, Credit: k.ID, Sink: job.Window{STag: 7, Len: 1}}) // refused, of no compiler
+		msg := job.Append(nil, &job.Job{ID: 1, Credit: k.ID, Sink: job.Window{STag: uint32(r.mr.STag()), TO: r.mr.Base(), Len: 1}}) // refused, of no compiler
 		for _, wr := range []*iwarp.SendWR{
 			{Op: iwarp.OpSendInv, Flags: iwarp.Unsignaled | iwarp.Inline | iwarp.More, Data: msg, InvSTag: iwarp.STag(k.Slot.STag)},
 			{Op: iwarp.OpWrite, Flags: iwarp.Unsignaled | iwarp.Inline, Data: []byte("late"), STag: iwarp.STag(k.Slot.STag), TO: k.Slot.TO},
