@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -83,7 +81,8 @@ func (c *ctl) pack(ctx context.Context, name, file string, asJSON bool) error {
 	}
 	x := describe(p)
 	if file != "" {
-		if x.ArchiveBytes, err = archive(p, file); err != nil {
+		x.ArchiveBytes, err = writeNamed(context.Background(), file, func() { signal.Reset(syscall.SIGINT, syscall.SIGTERM) }, func(w io.Writer) error { return p.Archive(w) })
+		if err != nil {
 			return failf(reason.ExitIO, "%v", err)
 		}
 		x.Archive = file
@@ -109,29 +108,6 @@ func describe(p *parcel.Parcel) *packed {
 		x.Files = append(x.Files, f)
 	}
 	return x
-}
-
-// archive writes a file, which appears when it is complete.
-func archive(p *parcel.Parcel, file string) (n int64, err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(f.Name())
-	err = p.Archive(f)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if st, serr := f.Stat(); serr == nil {
-		n = st.Size()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	return n, err
 }
 
 func (x *packed) text() []byte {
