@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -294,6 +295,38 @@ func TestServesAndDrains(t *testing.T) {
 	r.stops(0)
 	if _, err := os.Stat(pid); err == nil {
 		t.Error("the pid file is still there")
+	}
+}
+
+// TestPIDFileIsNoFile: what is no regular file, such as a pipe, a device or a link, is written to and not removed at the end.
+func TestPIDFileIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	fifo, link, to := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "to")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink("to", link)); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(fifo, os.O_RDWR, 0) // does not wait for a writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, pid := range []string{fifo, link} {
+		r := start(t, command(t, "--listen", "127.0.0.1:0", "--pid-file", pid))
+		r.find(`msg=listening addr=127\.0\.0\.1:\d+`)
+		var b [32]byte
+		want := strconv.Itoa(r.cmd.Process.Pid) + "\n"
+		if pid == link {
+			if got, err := os.ReadFile(to); err != nil || string(got) != want {
+				t.Errorf("%q, %v", got, err)
+			}
+		} else if n, err := reader.Read(b[:]); err != nil || string(b[:n]) != want {
+			t.Errorf("%q, %v", b[:n], err)
+		}
+		r.signal(syscall.SIGTERM)
+		r.stops(0)
+		if _, err := os.Lstat(pid); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

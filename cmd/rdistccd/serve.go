@@ -87,7 +87,9 @@ func serve(load func() (*config.Config, error)) (err error) {
 		if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
 			return fmt.Errorf("write pid file: %w", err)
 		}
-		defer os.Remove(file)
+		if st, err := os.Lstat(file); err == nil && st.Mode().IsRegular() { // not a pipe, nor a link that somebody has put there
+			defer os.Remove(file)
+		}
 	}
 	if err := become(d.cfg.Daemon.User); err != nil {
 		return err
