@@ -6,11 +6,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // text writes what it says.
@@ -112,4 +115,67 @@ func TestWriteNamed(t *testing.T) {
 	if err = errors.Join(err, merr); err != nil || len(left)+len(more) > 0 {
 		t.Errorf("left: %q %q, %v", left, more, err)
 	}
+}
+
+// TestPackIsInterrupted: Ctrl-C ends pack while it writes an archive, and leaves nothing.
+func TestPackIsInterrupted(t *testing.T) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	guard := make(chan os.Signal, 1) // a signal that comes too late does not end the test
+	signal.Notify(guard, syscall.SIGINT)
+	defer signal.Stop(guard)
+	s := newShell(t)
+	s.env["PATH"] = filepath.Dir(gcc)
+	file := filepath.Join(s.dir, "gcc.tar.zst")
+	for range 5 {
+		type end struct {
+			code   int
+			errOut string
+		}
+		ended := make(chan end, 1)
+		go func() {
+			code, _, errOut := s.run("toolchain", "pack", "gcc", "-o", file)
+			ended <- end{code, errOut}
+		}()
+		var e *end
+		for e == nil {
+			list, err := filepath.Glob(filepath.Join(s.dir, ".gcc*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list) > 0 {
+				if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
+					t.Fatal(err)
+				}
+				x := <-ended
+				e = &x
+				break
+			}
+			select {
+			case x := <-ended:
+				e = &x
+			case <-time.After(time.Millisecond):
+			}
+		}
+		left, err := filepath.Glob(filepath.Join(s.dir, ".gcc*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left: %q, %v", left, err)
+		}
+		if e.code == 0 { // it was faster
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if e.code != 100 || e.errOut != "rdistcc: interrupted\n" {
+			t.Errorf("exit %d, %q", e.code, e.errOut)
+		}
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("there is an archive, %v", err)
+		}
+		return
+	}
+	t.Fatal("it was never interrupted")
 }

@@ -31,7 +31,11 @@ func (c *ctl) toolchainPackCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			return c.pack(ctx, args[0], file, asJSON)
+			err := c.pack(ctx, args[0], file, asJSON)
+			if ctx.Err() != nil {
+				return failf(reason.ExitGeneral, "interrupted")
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write an archive to `FILE`")
@@ -62,6 +66,7 @@ type packedFile struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
+// pack shows a compiler, or writes it to file. It ends early with ctx.
 func (c *ctl) pack(ctx context.Context, name, file string, asJSON bool) error {
 	path, err := c.compilerPath(name)
 	if err != nil {
@@ -81,7 +86,7 @@ func (c *ctl) pack(ctx context.Context, name, file string, asJSON bool) error {
 	}
 	x := describe(p)
 	if file != "" {
-		x.ArchiveBytes, err = writeNamed(context.Background(), file, func() { signal.Reset(syscall.SIGINT, syscall.SIGTERM) }, func(w io.Writer) error { return p.Archive(w) })
+		x.ArchiveBytes, err = writeNamed(ctx, file, func() { signal.Reset(syscall.SIGINT, syscall.SIGTERM) }, func(w io.Writer) error { return p.Archive(ctx, w) })
 		if err != nil {
 			return failf(reason.ExitIO, "%v", err)
 		}

@@ -2,6 +2,7 @@ package parcel
 
 import (
 	"archive/tar"
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -11,12 +12,20 @@ import (
 
 // Archive writes p and the files that it describes to w, as a tar compressed with zstd: first DescriptionName with the encoding
 // of p, then each file and link below its name without the leading slash. The same toolchain gives the same archive.
-// The error wraps ErrChanged if a file is no longer what p says.
-func (p *Parcel) Archive(w io.Writer) error {
+// The error wraps ErrChanged if a file is no longer what p says. If ctx ends, Archive returns its error soon.
+func (p *Parcel) Archive(ctx context.Context, w io.Writer) error {
 	r, out := io.Pipe()
-	go func() { out.CloseWithError(p.tar(out)) }()
-	defer r.Close()
-	return compress.Copy(w, r)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		out.CloseWithError(p.tar(out))
+	}()
+	stop := context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) })
+	err := compress.Copy(w, r)
+	stop()
+	r.Close()
+	<-ended
+	return err
 }
 
 // DescriptionName is the name of the first file in an archive.
