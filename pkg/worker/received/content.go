@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -177,8 +178,8 @@ func (s *Store) receive(e *parcel.Entry, partial, name string, at uint64, r io.R
 	return os.Rename(partial, s.path("contents", name))
 }
 
-// verify reads the contents of a parcel, and returns the names of those that are damaged.
-func (s *Store) verify(h *held) (damaged []string) {
+// verify reads the contents of a parcel, and returns the names of those that are damaged. An error says nothing about them.
+func (s *Store) verify(h *held) (damaged []string, err error) {
 	seen := map[string]bool{}
 	for i := range h.Entries {
 		e := &h.Entries[i]
@@ -187,20 +188,28 @@ func (s *Store) verify(h *held) (damaged []string) {
 			continue
 		}
 		seen[name] = true
-		if !right(s.path("contents", name), e) {
+		switch ok, err := right(s.path("contents", name), e); {
+		case err != nil:
+			return nil, err
+		case !ok:
 			damaged = append(damaged, name)
 		}
 	}
-	return damaged
+	return damaged, nil
 }
 
-func right(name string, e *parcel.Entry) bool {
+// right reports whether a file has the content of e. One that is not there or cannot be read has not; one that cannot be
+// opened may have it.
+func right(name string, e *parcel.Entry) (bool, error) {
 	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer f.Close()
 	h := sha256.New()
 	_, err = io.Copy(h, f)
-	return err == nil && [sha256.Size]byte(h.Sum(nil)) == e.Sum
+	return err == nil && [sha256.Size]byte(h.Sum(nil)) == e.Sum, nil
 }

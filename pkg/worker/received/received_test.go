@@ -395,6 +395,23 @@ func TestDamagedContent(t *testing.T) {
 	}
 }
 
+// TestNotOpened: a content that cannot be opened at the moment is not taken for damaged.
+func TestNotOpened(t *testing.T) {
+	s := open(t, t.TempDir())
+	k := newKit("driver", "compiler", 1000)
+	k.send(t, s, "alice")
+	must(t, os.Rename(s.path("contents"), s.path("away")))
+	must(t, os.WriteFile(s.path("contents"), nil, 0o600))
+	if _, _, err := s.Use("alice", k.id(t)); err == nil || errors.Is(err, ErrUnknown) || usable(s, "alice") != 1 {
+		t.Errorf("%v, %d toolchains", err, usable(s, "alice"))
+	}
+	must(t, os.Remove(s.path("contents")))
+	must(t, os.Rename(s.path("away"), s.path("contents")))
+	_, done, err := s.Use("alice", k.id(t))
+	must(t, err)
+	done()
+}
+
 // TestFullDisk: an error of the disk is reported, and the next attempt goes on.
 func TestFullDisk(t *testing.T) {
 	s := open(t, t.TempDir())

@@ -29,7 +29,12 @@ func (s *Store) Use(tenant string, id unit.ToolchainID) (tc Toolchain, done func
 	h.checked.Lock()
 	defer h.checked.Unlock()
 	if !h.whole {
-		if damaged := s.verify(h); len(damaged) > 0 {
+		damaged, err := s.verify(h)
+		if err != nil {
+			done()
+			return tc, nil, err
+		}
+		if len(damaged) > 0 {
 			done()
 			s.drop(h, damaged)
 			return tc, nil, ErrUnknown
