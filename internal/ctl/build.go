@@ -122,6 +122,9 @@ func (c *ctl) child(words []string) (*exec.Cmd, error) {
 // followEvery is how often the manager is asked, and the progress shown.
 const followEvery = 500 * time.Millisecond
 
+// followPatience is how long the manager may take for an answer: a build that has ended does not wait longer for it.
+const followPatience = 3 * time.Second
+
 // passed are the signals that the command gets as well, if they reach this process alone.
 var passed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
@@ -135,7 +138,10 @@ func (c *ctl) attend(child *exec.Cmd, log *builds.Log, follow *follower, line *p
 		}
 	}
 	if line != nil {
-		signal.Notify(signals, unix.SIGWINCH, unix.SIGTSTP)
+		signal.Notify(signals, unix.SIGWINCH)
+		if !signal.Ignored(unix.SIGTSTP) {
+			signal.Notify(signals, unix.SIGTSTP)
+		}
 	}
 	defer signal.Stop(signals)
 	// A reader of ours that has gone, such as head, must not take away the command's exit status.
@@ -231,7 +237,7 @@ type answer struct {
 func (c *ctl) follow(name string) *follower {
 	f := &follower{c: c, name: name}
 	var b report.BuildJobs
-	if _, f.err = c.ask(&b, "build", name); f.err == nil {
+	if _, f.err = c.askWithin(followPatience, &b, "build", name); f.err == nil {
 		f.meet(&b, b.Next)
 	}
 	return f
@@ -246,7 +252,7 @@ func (f *follower) meet(b *report.BuildJobs, next uint64) {
 func (f *follower) ask() (a answer) {
 	for {
 		var b report.BuildJobs
-		if _, f.err = f.c.ask(&b, "build", f.name, strconv.FormatUint(f.next, 10)); f.err != nil {
+		if _, f.err = f.c.askWithin(followPatience, &b, "build", f.name, strconv.FormatUint(f.next, 10)); f.err != nil {
 			return a
 		}
 		if !f.known || b.PID != f.pid || !b.Since.Equal(f.since) {

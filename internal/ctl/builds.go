@@ -166,7 +166,7 @@ func buildText(b *builds.Build, now time.Time) []byte {
 		return out.Bytes()
 	}
 	if b.Gain.Jobs == 0 {
-		fmt.Fprintf(&out, "  it took %s; no command of it came to rdistcc. Does it use rdistcc, as by CC=\"rdistcc gcc\"? See docs/build-systems.md\n", figure.Digits(b.Wall()))
+		fmt.Fprintf(&out, "  it took %s; no command of it came to rdistcc. Does it use rdistcc, as by CC=\"rdistcc gcc\", and pass RDISTCC_BUILD on? See docs/build-systems.md\n", figure.Digits(b.Wall()))
 		return out.Bytes()
 	}
 	out.Write(indent(figureLines(b)))
@@ -243,13 +243,13 @@ func reasonLines(list []gain.Reason) []byte {
 	text := table(func(w io.Writer) {
 		for _, r := range list[:min(len(list), maxReasons)] {
 			what := reason.Explain(r.Reason)
-			if remedy := reason.Remedy(r.Reason); remedy != "" {
-				what += "; " + remedy
-			}
 			if r.File != "" {
 				what += " (" + r.File + ")"
 			}
 			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", plain(r.Reason), r.Jobs, figure.Digits(r.Took), plain(what))
+			if remedy := reason.Remedy(r.Reason); remedy != "" {
+				fmt.Fprintf(w, "\t\t\t%s\n", remedy)
+			}
 		}
 	})
 	if n := len(list) - maxReasons; n > 0 {

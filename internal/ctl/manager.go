@@ -24,12 +24,20 @@ var errNoManager = errors.New("no connection manager runs")
 // nil. It returns the answer as it came. The error is errNoManager when none
 // runs, or an *exitError.
 func (c *ctl) ask(v any, words ...string) ([]byte, error) {
+	return c.askWithin(ipc.Patience, v, words...)
+}
+
+// askWithin is ask with less patience.
+func (c *ctl) askWithin(patience time.Duration, v any, words ...string) ([]byte, error) {
 	path := ipc.SocketPath(c.getenv)
 	conn, err := c.dial(path)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
+	if err := conn.SetPatience(patience); err != nil {
+		return nil, failf(reason.ExitConnect, "%s: %v", path, err)
+	}
 	reply, err := exchange(conn, &ipc.Control{Version: ipc.Version, Args: words, Hosts: c.hostText()})
 	if err != nil {
 		return nil, failf(reason.ExitProtocol, "%s: %v", path, err)

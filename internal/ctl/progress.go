@@ -78,6 +78,11 @@ func (p *progressLine) show(log *builds.Log, running int) {
 	if s.Jobs+running == 0 {
 		return
 	}
+	// In the background, the terminal belongs to another command.
+	if group, err := unix.IoctlGetInt(int(p.out.Fd()), unix.TIOCGPGRP); err == nil && group != unix.Getpgrp() {
+		p.clear()
+		return
+	}
 	p.draw(p.text(now, s, running))
 }
 
