@@ -35,6 +35,7 @@ func remoteJob(began time.Time) report.JobRecord {
 // TestFollow: a build's commands are told once, by the manager that was there and by the one that comes after it.
 func TestFollow(t *testing.T) {
 	s := newShell(t)
+	var mu sync.Mutex // guards the next two
 	var asked []string
 	answers := []report.BuildJobs{
 		{PID: 1, Next: 7}, // at the beginning
@@ -44,6 +45,8 @@ func TestFollow(t *testing.T) {
 		{PID: 2, Next: 4, Lost: 2, Jobs: make([]report.JobRecord, 4)},
 	}
 	s.manager(func(q *ipc.Control) *ipc.Reply {
+		mu.Lock()
+		defer mu.Unlock()
 		asked = append(asked, strings.Join(q.Args, " "))
 		a := answers[0]
 		answers = answers[1:]
@@ -57,6 +60,8 @@ func TestFollow(t *testing.T) {
 	if a := f.ask(); len(a.jobs) != 4 || f.lost != 2 {
 		t.Errorf("of the next manager: %d, %d lost", len(a.jobs), f.lost)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if want := []string{"build x", "build x 7", "build x 9", "build x 10", "build x 0"}; !slices.Equal(asked, want) {
 		t.Errorf("asked %q, want %q", asked, want)
 	}
