@@ -58,8 +58,8 @@ func (d *doctor) unsendable(ctx context.Context, t *localTool, about *parcel.Abo
 	if why := p.Needs.Missing(about); why != "" {
 		return t.Name() + " " + why
 	}
-	if _, n := p.Contents(); n > about.Room {
-		return fmt.Sprintf("%s has %s, and the host has room for %s (toolchains.size there)", t.Name(), figure.Bytes(n), figure.Bytes(about.Room))
+	if contents, names := p.Room(); contents+names > about.Room {
+		return fmt.Sprintf("%s takes %s, and the host has room for %s (toolchains.size there)", t.Name(), figure.Bytes(contents+names), figure.Bytes(about.Room))
 	}
 	return ""
 }

@@ -249,3 +249,19 @@ func (p *Parcel) Contents() (list []*Entry, n uint64) {
 	}
 	return list, n
 }
+
+// Each entry of a parcel costs a host entryCost bytes beside the contents, for its name on the disk and in memory, and a part of its
+// content: a file has 65000 names at most on ext4, and another copy is made then.
+const (
+	entryCost  = 4 << 10
+	shareParts = 1 << 14
+)
+
+// Room returns how many bytes p takes of what a host has for toolchains: those of its contents, and what its names cost beside them.
+func (p *Parcel) Room() (contents, names uint64) {
+	_, contents = p.Contents()
+	for i := range p.Entries {
+		names += entryCost + p.Entries[i].Len/shareParts
+	}
+	return contents, names
+}

@@ -42,7 +42,7 @@ func TestManyNames(t *testing.T) {
 	for i := range 5 {
 		manyNames(i+1, "libc", most).send(t, s, "mallory") // ext4 has 65000 names for a file
 	}
-	if n := usable(s, "mallory"); n == 0 || n > (1<<29)/(most*entryCost) {
+	if n := usable(s, "mallory"); n == 0 || n > (1<<29)/(most*(4<<10)) {
 		t.Errorf("%d toolchains of %d names", n, most)
 	}
 	k := newKit("driver", "another compiler", 1600)

@@ -10,20 +10,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
 )
 
-// Each entry of a parcel costs entryCost bytes beside the contents, for its name on the disk and in memory, and a part of its
-// content: a file has 65000 names at most on ext4, and another copy is made then (freshContent).
-const (
-	entryCost  = 4 << 10
-	shareParts = 1 << 14
-)
-
 // newHeld returns p as one that nothing has come of.
 func newHeld(p *parcel.Parcel) *held {
 	h := &held{Parcel: p, tenants: map[string]bool{}}
-	_, h.size = p.Contents()
-	for i := range p.Entries {
-		h.names += entryCost + p.Entries[i].Len/shareParts
-	}
+	h.size, h.names = p.Room()
 	return h
 }
 
