@@ -75,7 +75,7 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	send := set.Files
 	var lists [][]byte // lists of files, which follow the contents of send
 	sets := a.Known.Sets()
-	if held := w.Store/2 >= set.Len && !a.whole.Load(); !held && len(body.Images) > 0 {
+	if held := keeps(w, sets) && !a.whole.Load(); !held && len(body.Images) > 0 {
 		return errNoImages
 	} else if held {
 		id, _ := set.List()
@@ -153,6 +153,25 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	}
 	g.plain, g.files = b, uint32(len(send))
 	return nil
+}
+
+// keeps reports whether a host keeps enough for a job with sets: all of their contents are there at a time, those that precompiled headers
+// are made of as well.
+func keeps(w *job.Welcome, sets []*inputs.Set) bool {
+	n := sets[0].Len
+	if len(sets) > 1 {
+		n = 0
+		seen := make(map[unit.ContentID]bool)
+		for _, set := range sets {
+			for _, f := range set.Files {
+				if !seen[f.ID] {
+					seen[f.ID] = true
+					n += f.Len
+				}
+			}
+		}
+	}
+	return w.Store/2 >= n
 }
 
 // fewOwn is the least number of system headers for which a list is abridged.
