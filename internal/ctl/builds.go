@@ -171,7 +171,11 @@ func buildText(b *builds.Build, now time.Time) []byte {
 	}
 	out.Write(indent(figureLines(b)))
 	out.Write(indent(append([]byte("\n"), placeLines(&b.Gain)...)))
-	if n := b.Gain.Of(report.PlaceLocal); n > 0 {
+	n := 0
+	for _, r := range b.Gain.Reasons {
+		n += r.Jobs
+	}
+	if n > 0 {
 		fmt.Fprintf(&out, "\n  why %s ran here, the costliest reason first\n", figure.Count(n, "command"))
 		out.Write(indent(indent(reasonLines(b.Gain.Reasons))))
 	}

@@ -21,7 +21,7 @@ type Sum struct {
 	// BytesOut and BytesIn are what was sent to hosts and received.
 	BytesOut uint64 `json:"bytes_out"`
 	BytesIn  uint64 `json:"bytes_in"`
-	// Reasons are why commands ran here, the costliest first.
+	// Reasons are why commands ran here, the costliest first. Those that were ended from outside have none.
 	Reasons []Reason `json:"reasons"`
 	// Work is what all commands take together on one processor of this machine, and Alone what the build would have
 	// taken on all of them. Both are estimates.
@@ -105,7 +105,7 @@ func (t *Tally) Add(r *report.JobRecord) {
 		s.Failed++
 		p.Failed++
 	}
-	if r.Local {
+	if r.Local && r.Finished { // otherwise it was ended from outside before it could run, or while it did
 		t.addReason(r, here)
 	}
 }

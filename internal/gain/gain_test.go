@@ -171,7 +171,7 @@ func TestTally(t *testing.T) {
 		{Began: at(600), Ended: at(610), Host: "b", Cached: "farm", Finished: true, HereUS: 800e3, Asked: true},
 		{Began: at(610), Ended: at(700), Local: true, Reason: "link", Finished: true, HereUS: 90e3, Output: "prog"},
 		{Began: at(610), Ended: at(620), Local: true, Reason: "link", Finished: true, HereUS: 10e3, Output: "small"},
-		{Began: at(610), Ended: at(800), Local: true, Reason: "host-lost", HereUS: 190e3, Source: "x.c", Twice: true},
+		{Began: at(610), Ended: at(800), Local: true, Reason: "host-lost", Finished: true, Exit: 1, HereUS: 190e3, Source: "x.c", Twice: true},
 	} {
 		tally.Add(&r)
 	}
@@ -190,6 +190,10 @@ func TestTally(t *testing.T) {
 	}
 	if r := got.Reasons; len(r) != 2 || r[0].Reason != "host-lost" || r[0].File != "x.c" || r[1].Jobs != 2 || r[1].File != "prog" || r[1].Took != 100*time.Millisecond {
 		t.Errorf("reasons %+v", r)
+	}
+	tally.Add(&report.JobRecord{Began: at(800), Ended: at(900), Local: true, Reason: "manager", Source: "interrupted.c"})
+	if s := tally.Sum(began, at(1000), 2); s.Failed != 3 || len(s.Reasons) != 2 {
+		t.Errorf("with one that was interrupted: %+v", s)
 	}
 	if got.Of(report.PlaceRemote) != 3 || got.Of(report.PlaceCached) != 1 || got.Of(report.PlaceLocal) != 3 {
 		t.Errorf("of the places: %+v", got.Places)
