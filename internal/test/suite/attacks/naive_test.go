@@ -24,9 +24,9 @@ import (
 // naiveTime is what the naive daemon gives a job before the judge takes it away.
 const naiveTime = 2 * time.Second
 
-// greedy are jobs that take memory or room without end. They get as much time as they need for more than the
+// greedy are jobs that take memory or room, or say something, without end. They get as much time as they need for more than the
 // bound, as what they reach in naiveTime is a matter of how busy the machine is.
-var greedy = []string{"vector-giant/clang", "giant-asm-align/clang", "giant-asm-space/clang", "zero-linemarker/gcc", "disk-fill/gcc", "disk-fill/g++"}
+var greedy = []string{"vector-giant/clang", "giant-asm-align/clang", "giant-asm-space/clang", "zero-linemarker/gcc", "disk-fill/gcc", "disk-fill/g++", "output-errors/clang"}
 
 // naiveRoom is more than a compile may write, in bytes.
 const naiveRoom = fileLimit * 3 / 2
