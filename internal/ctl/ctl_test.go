@@ -261,7 +261,7 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 			return reply(t, report.Places{Hosts: 11, Guess: 5, Local: 1})
 		}
 		return reply(t, []report.HostStatus{
-			{Addr: "a:7632", State: "up", Tools: 2, Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, HeldFiles: 42, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Out: 5 << 20, In: 300, Group: "team"},
+			{Addr: "a:7632", State: "up", Tools: 2, Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, HeldFiles: 42, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Version: "1.4", Out: 5 << 20, In: 300, Group: "team"},
 			{Addr: "b:7632", State: "up", Tools: 2, Jobs: 8, Drained: true, Group: "team"}, {Addr: "c:7632", State: "down", Error: "refused", PauseMS: 2100},
 			{Addr: "d:7632", State: "unused"}, {Addr: "e:7632", State: "up", Tools: 2, Jobs: 2, Tree: true, DoubtMS: 600000, Doubt: "another object"},
 			{Addr: "f:7632", State: "up", Tools: 2, Jobs: 2, Tree: true, OnTrial: true}})
@@ -272,13 +272,13 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 		lines = append(lines, strings.Join(strings.Fields(l), " "))
 	}
 	for _, want := range []string{
-		"HOST STATE JOBS RUNNING CREDITS RTT RATE SPEED LOAD TREE SANDBOX HOLDS SENT RECEIVED NOTE",
-		"a:7632 up 8 3 2 1.5 ms 12.0MiB/s 1.25 1.50 yes full 42 5.0MiB 300B",
-		"b:7632 drained 8 0 0 - - - - no - - 0B 0B drained by hand: rdistcc undrain ends that",
-		"c:7632 down - 0 0 - - - - - - - 0B 0B refused; again in 3s",
-		"d:7632 unused - 0 0 - - - - - - - 0B 0B",
-		"e:7632 quarantined 2 0 0 - - - - yes - - 0B 0B in quarantine for 10m0s: another object",
-		"f:7632 up 2 0 0 - - - - yes - - 0B 0B on trial, one job at a time: its jobs failed",
+		"HOST STATE JOBS RUNNING CREDITS RTT RATE SPEED LOAD TREE SANDBOX VERSION HOLDS SENT RECEIVED NOTE",
+		"a:7632 up 8 3 2 1.5 ms 12.0MiB/s 1.25 1.50 yes full 1.4 42 5.0MiB 300B",
+		"b:7632 drained 8 0 0 - - - - no - - - 0B 0B drained by hand: rdistcc undrain ends that",
+		"c:7632 down - 0 0 - - - - - - - - 0B 0B refused; again in 3s",
+		"d:7632 unused - 0 0 - - - - - - - - 0B 0B",
+		"e:7632 quarantined 2 0 0 - - - - yes - - - 0B 0B in quarantine for 10m0s: another object",
+		"f:7632 up 2 0 0 - - - - yes - - - 0B 0B on trial, one job at a time: its jobs failed",
 		"results are shared with the clients of group team on a:7632, b:7632",
 	} {
 		if !slices.Contains(lines, want) {

@@ -67,8 +67,8 @@ func (c *ctl) hostsCommand() *cobra.Command {
 			"set, otherwise the connection manager's own list. It also shows how the manager is connected to them.\n" +
 			"JOBS is how many compiles the host runs at a time, RUNNING and CREDITS are this machine's share. RTT and RATE\n" +
 			"belong to the connection. SPEED is the speed of one core relative to the average, as measured by compiles. SANDBOX\n" +
-			"says how well the host confines compiles: off, partial, confined or full. HOLDS is how many of this machine's files\n" +
-			"the host keeps, which jobs need not send again. NOTE says why a host gets no jobs.",
+			"says how well the host confines compiles: off, partial, confined or full. VERSION is that of its daemon. HOLDS is\n" +
+			"how many of this machine's files the host keeps, which jobs need not send again. NOTE says why a host gets no jobs.",
 		Example: "  rdistcc hosts\n  RDISTCC_HOSTS='build7/8 build8' rdistcc hosts --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -129,7 +129,7 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 // hostTableLines returns what a job would find, one line for each host.
 func hostTableLines(hosts []report.HostStatus) []byte {
 	return table(func(w io.Writer) {
-		fmt.Fprintln(w, "HOST\tSTATE\tJOBS\tRUNNING\tCREDITS\tRTT\tRATE\tSPEED\tLOAD\tTREE\tSANDBOX\tHOLDS\tSENT\tRECEIVED\tNOTE")
+		fmt.Fprintln(w, "HOST\tSTATE\tJOBS\tRUNNING\tCREDITS\tRTT\tRATE\tSPEED\tLOAD\tTREE\tSANDBOX\tVERSION\tHOLDS\tSENT\tRECEIVED\tNOTE")
 		for i := range hosts {
 			h := &hosts[i]
 			jobs, rtt, rate, speed, load, tree := "-", "-", "-", "-", "-", "-"
@@ -155,8 +155,8 @@ func hostTableLines(hosts []report.HostStatus) []byte {
 			if h.HeldFiles > 0 {
 				holds = fmt.Sprint(h.HeldFiles)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, h.Word(), jobs, h.Running, h.Credits,
-				rtt, rate, speed, load, tree, cmp.Or(h.Sandbox, "-"), holds, figure.Bytes(h.Out), figure.Bytes(h.In), h.Note())
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, h.Word(), jobs, h.Running, h.Credits,
+				rtt, rate, speed, load, tree, cmp.Or(h.Sandbox, "-"), cmp.Or(h.Version, "-"), holds, figure.Bytes(h.Out), figure.Bytes(h.In), h.Note())
 		}
 	})
 }

@@ -134,7 +134,7 @@ func (h *Host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &view.Load
 		s.LoadFrom, s.LoadAgeMS, s.Pressure = view.From, time.Since(view.At).Milliseconds(), view.Pressure
 		measures := sandbox.Set(can.Sandbox)
-		s.Sandbox, s.Measures = measures.Level().String(), measures.Names()
+		s.Sandbox, s.Measures, s.Version = measures.Level().String(), measures.Names(), can.Program
 		ids, _ := l.Toolchains()
 		s.Jobs, s.Tools, s.Tree, s.Demand = int(can.Jobs), len(ids), can.Tree, l.Said()
 		s.Identifying, s.Group = l.Identifying(), l.Group()

@@ -117,6 +117,7 @@ type HostStatus struct {
 	// Measures name the mechanisms that it uses for that.
 	Sandbox  string   `json:"sandbox,omitempty"`
 	Measures []string `json:"measures,omitempty"`
+	Version  string   `json:"version,omitempty"` // of the daemon; empty while not known
 	RTTUS    int64    `json:"rtt_us,omitempty"`
 	Rate     float64  `json:"rate,omitempty"`  // bytes per second on the way to the host
 	Speed    float64  `json:"speed,omitempty"` // relative to a core of speed 1; 0 = not known yet
