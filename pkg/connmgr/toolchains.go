@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/outfit"
@@ -112,15 +113,17 @@ func (c *client) onSend(f *ipc.Control) error {
 			return c.refuse(reason.ExitNoCompiler, err.Error())
 		}
 		m.farm.Use(tc.ID, tc.Name())
-		m.outfit.Send(addr, &tc, again)
-		compilers = slices.DeleteFunc(m.outfit.Compilers(), func(o outfit.Compiler) bool { return o.ID != tc.ID })
+		compilers = []outfit.Compiler{{Toolchain: tc, Identify: again}}
 	}
 	if len(compilers) == 0 {
 		return c.refuse(reason.ExitArguments, fmt.Sprintf("no compiler has been used yet: name one, as in: rdistcc toolchain send %s gcc", f.Args[1]))
 	}
+	asked := make(map[unit.ToolchainID]bool)
 	for i := range compilers {
+		asked[compilers[i].ID] = true
 		m.outfit.Send(addr, &compilers[i].Toolchain, compilers[i].Identify)
 	}
+	compilers = slices.DeleteFunc(m.outfit.Compilers(), func(o outfit.Compiler) bool { return !asked[o.ID] }) // what is known of them
 	host := []scheduler.Host{{Addr: addr}}
 	if i := slices.IndexFunc(list.Sched, func(h scheduler.Host) bool { return h.Addr == addr }); i >= 0 {
 		host = list.Sched[i : i+1]
