@@ -100,7 +100,7 @@ var edges = map[string][]string{
 	"internal/cgroup":              {},                                      // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
-	"internal/ctl":                 {"internal/builds", "internal/config", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/builds", "internal/config", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
@@ -139,6 +139,7 @@ var edges = map[string][]string{
 	"internal/sandbox/sandboxtest": {},
 	"internal/secret":              {"internal/textfile"},
 	"internal/shm":                 {},
+	"internal/migrate":             {},
 	"internal/modules":             {},
 	"internal/sources":             {"internal/unit"},
 	"internal/spans":               {"pkg/connmgr/report"},
@@ -201,7 +202,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "internal/migrate", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is

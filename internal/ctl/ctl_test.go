@@ -289,6 +289,18 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 	s.want(0, "17\n", "", "-j")
 }
 
+func TestMigrate(t *testing.T) {
+	s := newShell(t)
+	s.env["DISTCC_HOSTS"], s.env["DISTCC_IO_TIMEOUT"] = "a b:3632", "60"
+	out := s.want(0, "NOW                   WITH RDISTCC           NOTE\n", "", "migrate", "distcc")
+	if !strings.Contains(out, "\nb:3632                b                      3632 is distccd's port") || !strings.Contains(out, "\n- in builds: ") {
+		t.Error(out)
+	}
+	s.want(0, "No settings of sccache are in force here.\n\n- in builds: ", "", "migrate", "sccache")
+	s.want(101, "", "rdistcc: migrate: goma is not known; the programs are distcc, icecream, sccache\n", "migrate", "goma")
+	s.want(101, "", "rdistcc: migrate needs a PROGRAM, as in: rdistcc migrate distcc\n", "migrate")
+}
+
 func TestManagersObjection(t *testing.T) {
 	s := newShell(t)
 	s.manager(func(*ipc.Control) *ipc.Reply { return &ipc.Reply{Code: 106, Data: []byte("host list: bad")} })
@@ -445,7 +457,7 @@ func TestWrongWords(t *testing.T) {
 func TestHelp(t *testing.T) {
 	s := newShell(t)
 	all := s.want(0, "", "", "--help")
-	for _, sub := range []string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "logs", "config", "stop", "install-links", "certs", "completion"} {
+	for _, sub := range []string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "logs", "config", "stop", "install-links", "certs", "migrate", "completion"} {
 		if !strings.Contains(all, sub) {
 			t.Errorf("help does not name %s", sub)
 		}
