@@ -63,6 +63,8 @@ const (
 	// C++ modules.
 	moduleOn     // -fmodules-ts
 	moduleMapper // -fmodule-mapper=
+	moduleFile   // clang: -fmodule-file=
+	moduleDir    // clang: -fprebuilt-module-path=
 
 	// Further files that the compiler reads.
 	inputFile    // its argument is a file
@@ -121,6 +123,7 @@ var goes = [numClasses]uint8{
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
 	linker:     toText, // clang says that they are unused
 	diagFormat: toText | toObject, compileOn: toObject, wa: toObject, xasm: toObject,
+	moduleFile: toList, moduleDir: toList,
 	// Some of these define macros.
 	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList,
 }
@@ -146,6 +149,8 @@ var textOf = [numClasses]string{
 	emitLLVM:        "emit-llvm",
 	moduleOn:        "modules",
 	moduleMapper:    "modules",
+	moduleFile:      "modules",
+	moduleDir:       "modules",
 	image:           "pch",
 	textCommandLine: "command-line", // the object records its command line
 	textComments:    "comments",

@@ -14,9 +14,10 @@ const (
 	langObjXXCpp = "objective-c++-cpp-output"
 	langAsm      = "assembler"
 	langAsmCpp   = "assembler-with-cpp"
-	langHeader   = "header" // any header language: makes a precompiled header
-	langOther    = "other"  // compiled, but not by the compilers handled here
-	langLink     = ""       // given to the linker
+	langModule   = "c++-module" // clang: makes a compiled module
+	langHeader   = "header"     // any header language: makes a precompiled header
+	langOther    = "other"      // compiled, but not by the compilers handled here
+	langLink     = ""           // given to the linker
 )
 
 // bySuffix returns the language that both families derive from a file's name.
@@ -59,7 +60,12 @@ func bySuffix(name string, d Driver) string {
 		}
 	case "h", "hh", "H", "hp", "hxx", "hpp", "HPP", "h++", "tcc":
 		return langHeader
-	case "cppm", "ccm", "cxxm", "c++m", "ixx", "pcm", "bc", "ll", "cu", "cui", "cl", "clcpp", "hip",
+	case "cppm", "ccm", "cxxm", "c++m":
+		if d.Family == Clang {
+			return langModule
+		}
+		return langOther
+	case "ixx", "pcm", "bc", "ll", "cu", "cui", "cl", "clcpp", "hip",
 		"f", "for", "ftn", "F", "f90", "f95", "f03", "f08", "F90", "F95", "go", "d", "dd", "di", "adb", "ads", "rs", "ast", "gch":
 		return langOther
 	}
@@ -69,7 +75,7 @@ func bySuffix(name string, d Driver) string {
 // byName returns the language that -x names.
 func byName(x string) string {
 	switch x {
-	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp:
+	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp, langModule:
 		return x
 	case "c-header", "c++-header", "objective-c-header", "objective-c++-header", "c++-user-header", "c++-system-header", "c++-header-unit-header":
 		return langHeader

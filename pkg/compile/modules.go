@@ -12,9 +12,11 @@ import (
 
 // moduleWords holds what a command says about modules.
 type moduleWords struct {
-	on     bool   // gcc: -fmodules-ts
-	mapper string // gcc: the file of -fmodule-mapper=, or ""
-	prefix string // gcc: what its lines begin with
+	on     bool     // gcc: -fmodules-ts
+	mapper string   // gcc: the file of -fmodule-mapper=, or ""
+	prefix string   // gcc: what its lines begin with
+	files  []string // clang: compiled modules
+	dirs   []string // clang: directories with compiled modules
 }
 
 // Modules reports whether the command may read or write compiled modules. Which ones, FindModules tells.
@@ -23,7 +25,21 @@ func (p *Plan) Modules() bool { return p.modules.on }
 // moduleOption records an option about modules.
 func (p *parser) moduleOption(c class, arg string) {
 	p.modules.on = true
-	if c == moduleMapper {
+	switch c {
+	case moduleFile:
+		name, file, named := strings.Cut(arg, "=")
+		if !named || name == "" || file == "" || isDevice(file) { // without a name it may be a header
+			p.refuse(reason.NotReproducible + hereOf[hereModules])
+			return
+		}
+		p.modules.files = append(p.modules.files, file)
+	case moduleDir:
+		if arg == "" || isDevice(arg) {
+			p.refuse(reason.NotReproducible + hereOf[hereModules])
+			return
+		}
+		p.modules.dirs = append(p.modules.dirs, arg)
+	case moduleMapper:
 		// Programs and sockets are asked as the compile goes on.
 		name, prefix, _ := strings.Cut(arg, "?")
 		if name == "" || strings.IndexByte("<=|@", name[0]) >= 0 || strings.IndexByte(name, ':') >= 0 || strings.IndexByte(prefix, '?') >= 0 || isDevice(name) {
@@ -44,13 +60,14 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 			return true
 		}
 	}
-	return raw(p.Language) || p.extra.wants(saveTemps)
+	return raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX
 }
 
 // Limits of what is read to find modules.
 const (
 	maxModules = 1024  // compiled modules of one command
-	maxListed  = 20000 // files and directories that are looked at to find compiled headers
+	maxParts   = 16384 // files that clang's are made of
+	maxListed  = 20000 // files and directories that are looked at to find compiled modules and headers
 )
 
 // FindModules completes the Plan of a command with modules by the compiled modules that it reads and writes. It
@@ -63,7 +80,11 @@ func (p *Plan) FindModules(dir string) (why string) {
 		return ""
 	}
 	f := moduleFinder{p: p, dir: dir, seen: make(map[string]struct{})}
-	if !f.gcc() || len(f.found) > maxModules {
+	find := f.gcc
+	if p.Driver.Family == Clang {
+		find = f.clang
+	}
+	if !find() {
 		return reason.NotReproducible + hereOf[hereModules]
 	}
 	slices.Sort(f.found)
@@ -74,11 +95,12 @@ func (p *Plan) FindModules(dir string) (why string) {
 
 // moduleFinder finds the compiled modules of a command.
 type moduleFinder struct {
-	p      *Plan
-	dir    string
-	found  []string // what may be read, as the compiler spells it
-	seen   map[string]struct{}
-	listed int
+	p       *Plan
+	dir     string
+	found   []string // what may be read, as the compiler spells it
+	seen    map[string]struct{}
+	modules int // that were read
+	listed  int
 }
 
 // path returns a name as seen from the working directory.
@@ -146,7 +168,60 @@ func (f *moduleFinder) gcc() bool {
 		}
 		p.Outputs = append(slices.Clip(p.Outputs), unit.Output{Kind: unit.OutputModule, Name: file})
 	}
+	return len(f.found) <= maxModules
+}
+
+// clang finds the compiled modules of a command of clang's, and the files that they are made of. It reports whether
+// it has.
+func (f *moduleFinder) clang() bool {
+	for _, file := range f.p.modules.files {
+		if !f.clangs(file) {
+			return false
+		}
+	}
+	for _, dir := range f.p.modules.dirs {
+		names, ok := listDir(f.path(dir))
+		if f.listed += len(names); !ok || f.listed > maxListed {
+			return false
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, ".pcm") && !f.clangs(strings.TrimRight(dir, "/")+"/"+name) {
+				return false
+			}
+		}
+	}
+	return len(f.found) <= maxParts
+}
+
+// clangs adds a module compiled by clang, what it is made of, and the modules that it imports. It reports whether
+// all of them are what they should be.
+func (f *moduleFinder) clangs(file string) bool {
+	switch {
+	case isDevice(file), f.modules > maxModules:
+		return false
+	case !f.add(file):
+		return true
+	}
+	f.modules++
+	c, ok := clangModule(f.path(file))
+	if !ok {
+		return false
+	}
+	for _, name := range c.Files {
+		f.add(name)
+	}
+	for _, name := range c.Imports {
+		if !f.clangs(name) {
+			return false
+		}
+	}
 	return true
+}
+
+// clangModule returns what a module compiled by clang says of itself. ok is false if the file is none that is known.
+func clangModule(name string) (c modules.Compiled, ok bool) {
+	opened(name, func(read func(b []byte, off int64) bool, size int64) { c, ok = modules.Clang(read, size) })
+	return c, ok
 }
 
 // imports adds a compiled module and those that it imports.
@@ -161,24 +236,29 @@ func (f *moduleFinder) imports(m *modules.Mapper, file string) {
 
 // readme returns what a compiled module says of itself, or "" if the file is none.
 func readme(name string) (text string) {
+	opened(name, func(read func(b []byte, off int64) bool, _ int64) { text, _ = modules.Readme(read) })
+	return text
+}
+
+// opened calls do with a file, if it is a regular one: read fills b from an offset, and reports whether it could.
+func opened(name string, do func(read func(b []byte, off int64) bool, size int64)) {
 	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return ""
+		return
 	}
 	defer func() { _ = syscall.Close(fd) }()
 	var st syscall.Stat_t
 	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
-		return ""
+		return
 	}
-	text, _ = modules.Readme(func(b []byte, off int64) bool {
+	do(func(b []byte, off int64) bool {
 		for {
 			n, err := syscall.Pread(fd, b, off)
 			if err != syscall.EINTR {
 				return err == nil && n == len(b)
 			}
 		}
-	})
-	return text
+	}, st.Size)
 }
 
 // headers adds all compiled headers below a directory, with what they import. It reports whether it has seen all.

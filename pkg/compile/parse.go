@@ -227,7 +227,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		case !forwarded(arg):
 			p.refuse(reason.UnknownOption + optionName(arg))
 		}
-	case moduleOn, moduleMapper:
+	case moduleOn, moduleMapper, moduleFile, moduleDir:
 		p.moduleOption(c, arg)
 	case image:
 		p.image(arg)

@@ -55,5 +55,5 @@ func (p *Plan) Rules() (r Rules, ok bool) {
 
 // otherReads are beginnings of options that change what is read, or how it is named: modules and precompiled
 // headers, source texts that are not as they are compiled, rules in other forms.
-var otherReads = [...]string{"-fmodule", "-fno-module", "-fimplicit-module", "-fno-implicit-module", "-fcxx-module", "-fprebuilt", "-fpch", "-include-pch",
+var otherReads = [...]string{"-fmodule", "-fno-module", "-fimplicit-module", "-fno-implicit-module", "-fcxx-module", "-fprebuilt", "--precompile", "-fpch", "-include-pch",
 	"-finput-charset", "-traditional", "-fpreprocessed", "-fdirectives-only", "-remap", "-fdeps", "-MV", "-MG", "-MJ", "-fplugin", "-ivfsoverlay", "-working-directory", "--working-directory", "-fdepfile", "@"}

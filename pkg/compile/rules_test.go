@@ -37,6 +37,8 @@ func TestRules(t *testing.T) {
 		{gcc, "-MD -traditional-cpp -c a.c", ""},
 		{gcc, "-MD -fmodules-ts -c a.cc", ""},
 		{clang, "-MD -fmodules -c a.c", ""},
+		{clang, "-MD -fmodule-file=A=a.pcm -c a.cc", ""},
+		{clang, "-MD -fprebuilt-module-path=bmi -c a.cc", ""},
 		{clang, "-MD -Xclang -discard-value-names -c a.c", ""},
 		{clang, "-MD -include-pch x.pch -c a.c", ""},
 		{gcc, "-MD @words -c a.c", ""},
