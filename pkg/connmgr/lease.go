@@ -43,14 +43,14 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.untried = true
 		return c.goLocal(no)
 	}
-	if k != nil {
-		if done, err := c.onConnected(k); done {
-			return err
-		}
-	}
 	tree, err := c.m.farm.Trees(c.Context(), c.list.Sched, c.compiler.ID, c.Watch)
 	if err != nil {
 		return nil // the wrapper is gone
+	}
+	if k != nil { // no sooner: Trees is what waits for a first connection
+		if done, err := c.onConnected(k); done {
+			return err
+		}
 	}
 	switch {
 	case !tree:
