@@ -190,6 +190,7 @@ var edges = map[string][]string{
 	"internal/test/suite/credits":          {}, // tests only
 	"internal/test/suite/images":           {}, // tests only
 	"internal/test/suite/toolchains":       {}, // tests only
+	"internal/test/suite/upgrade":          {}, // tests only
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only
 	"internal/test/suite/network":          {}, // tests only

@@ -66,7 +66,7 @@ func (d *doctor) host(f *findings, h hostlist.Host) {
 	f.ok("tcp", "%s answers", x.remote())
 	d.identityOK(f, x)
 	d.wire(f, x)
-	d.versionOf(f, w)
+	d.versionOf(f, w, c.Version())
 	d.clock(f, x, int64(w.Clock), sent.Add(took/2))
 	if w.Identifying {
 		if ids, err = c.Identified(step); err != nil {
@@ -266,12 +266,12 @@ func (d *doctor) wire(f *findings, x *doctorDial) {
 	}
 }
 
-func (d *doctor) versionOf(f *findings, w *job.Welcome) {
+func (d *doctor) versionOf(f *findings, w *job.Welcome, version uint16) {
 	if w.Program != d.c.version {
-		f.warn("version", fmt.Sprintf("%s there, %s here; both speak job protocol %d", cmp.Or(w.Program, "not told"), d.c.version, job.Version), "install the same version on both when it suits")
+		f.warn("version", fmt.Sprintf("%s there, %s here; both speak job protocol %d", cmp.Or(w.Program, "not told"), d.c.version, version), "install the same version on both when it suits")
 		return
 	}
-	f.ok("version", "%s, job protocol %d", w.Program, job.Version)
+	f.ok("version", "%s, job protocol %d", w.Program, version)
 }
 
 // clock compares the host's clock with ours; at is when the host read its own.

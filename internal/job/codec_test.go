@@ -29,6 +29,7 @@ var golden = []struct {
 	hex string
 }{
 	{&Hello{Name: "build7", Want: 4, Weight: 3, Bare: true}, "01 06 6275696c6437 0400 0300 01"},
+	{&Hello{Name: "build7", Want: 4, Weight: 3, Program: "1.2"}, "01 06 6275696c6437 0400 0300 00 03 312e32"},
 	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, Eager: 1 << 14, MaxResult: 1 << 26, Toolchains: 2, Identifying: true,
 		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, SlotsKept: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Store: 1 << 30, StoreEpoch: 0x0506,
 		Shelf: Window{STag: 3, TO: 4, Len: 1 << 26}, Group: "team", Load: load},
@@ -94,11 +95,14 @@ func TestGoldenMessages(t *testing.T) {
 	}
 }
 
-// Every shorter and every longer message is refused: no field has a default.
+// Every shorter and every longer message is refused: no field has a default, but one that a Hello of version 11 does not have.
 func TestMessageLengthIsExact(t *testing.T) {
 	for _, g := range golden {
 		b := unhex(t, g.hex)
 		for n := range b {
+			if h, is := g.m.(*Hello); is && h.Program != "" && n == len(b)-1-len(h.Program) {
+				continue
+			}
 			if m, err := Parse(b[:n]); !errors.Is(err, ErrMalformed) {
 				t.Errorf("%T cut to %d of %d bytes: got %+v, %v", g.m, n, len(b), m, err)
 			}
@@ -151,7 +155,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0b00"+sixteenHex)
+	want := unhex(t, "52444343 0c00"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -177,17 +181,37 @@ func TestGreeting(t *testing.T) {
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x0c\x00anything")); err != nil || got.Version != 12 {
-		t.Errorf("greeting of version 12 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x0d\x00anything")); err != nil || got.Version != 13 {
+		t.Errorf("greeting of version 13 = %+v, %v", got, err)
+	}
+}
+
+// TestInstead: a manager dials again with an older version that the daemon speaks, and only with one that it speaks itself.
+func TestInstead(t *testing.T) {
+	for _, c := range []struct {
+		j     Rejection
+		tried uint16
+		ok    bool
+	}{
+		{Rejection{Version: Oldest, Cause: CauseVersion}, Version, true},
+		{Rejection{Version: Oldest, Cause: CauseVersion}, Oldest, false},
+		{Rejection{Version: Oldest - 1, Cause: CauseVersion}, Version, false},
+		{Rejection{Version: Version + 1, Cause: CauseVersion}, Version, false},
+		{Rejection{Version: Oldest, Cause: CauseDenied}, Version, false},
+	} {
+		if got, ok := c.j.Instead(c.tried); ok != c.ok || ok && got != c.j.Version {
+			t.Errorf("%+v after %d: %d, %v", c.j, c.tried, got, ok)
+		}
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x0b\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x0c\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
+	j.Version = Version
 	if got, err := ParseRejection(b); err != nil || got != j {
 		t.Errorf("ParseRejection = %+v, %v", got, err)
 	}

@@ -1,6 +1,10 @@
 package job
 
-import "github.com/rdistcc/rdistcc/internal/wire"
+import (
+	"cmp"
+
+	"github.com/rdistcc/rdistcc/internal/wire"
+)
 
 // magic begins the private data of both sides' MPA start-up.
 const magic = "RDCC"
@@ -16,15 +20,28 @@ func (g *Greeting) Append(dst []byte) []byte {
 	return append(dst, g.Auth...)
 }
 
-// ParseGreeting decodes the private data of a Request, or of a Reply with R=0. For another
-// version it reads only the version: the caller compares it with Version and can then report it.
+// Speaks reports whether this side speaks a version of the protocol: the newest, or the one before it. So an upgrade may take
+// as long as it likes, host by host, in any order.
+//
+// The manager's Greeting names the newest version that it speaks. A daemon that speaks it answers with the same version, and the
+// connection is of that version. A daemon that does not rejects the connection and names its own (Rejection.Version); if the
+// manager speaks that one (Instead), it dials again.
+func Speaks(version uint16) bool { return Oldest <= version && version <= Version }
+
+// Instead returns the version with which to dial again after a Greeting of version tried was rejected. ok is false if there is none.
+func (j *Rejection) Instead(tried uint16) (version uint16, ok bool) {
+	return j.Version, j.Cause == CauseVersion && j.Version < tried && Speaks(j.Version)
+}
+
+// ParseGreeting decodes the private data of a Request, or of a Reply with R=0. Of a version that this side does not speak it
+// reads only the version, so that the caller can report it.
 func ParseGreeting(b []byte) (Greeting, error) {
 	r := newReader(b)
 	if string(r.Take(len(magic))) != magic {
 		return Greeting{}, malformed("peer is no rdistcc")
 	}
 	g := Greeting{Version: r.Uint16()}
-	if r.Fault == "" && g.Version != Version {
+	if r.Fault == "" && !Speaks(g.Version) {
 		return g, nil
 	}
 	g.Boot = r.array16()
@@ -37,11 +54,11 @@ func ParseGreeting(b []byte) (Greeting, error) {
 	return g, nil
 }
 
-// Append appends the encoding of j, as MPA private data, to dst. It contains our version: with
+// Append appends the encoding of j, as MPA private data, to dst. It contains a version: with
 // CauseVersion it tells the peer which one would have been accepted.
 func (j *Rejection) Append(dst []byte) []byte {
 	dst = append(dst, magic...)
-	dst = wire.AppendUint16(dst, Version)
+	dst = wire.AppendUint16(dst, cmp.Or(j.Version, Version))
 	dst = append(dst, byte(j.Cause))
 	return appendShort(dst, Clip(j.Detail, MaxDetail), MaxDetail)
 }
@@ -52,8 +69,7 @@ func ParseRejection(b []byte) (Rejection, error) {
 	if string(r.Take(len(magic))) != magic {
 		return Rejection{}, malformed("peer is no rdistcc")
 	}
-	r.Uint16()
-	j := Rejection{Cause: Cause(r.Uint8())}
+	j := Rejection{Version: r.Uint16(), Cause: Cause(r.Uint8())}
 	if j.Cause >= numCauses {
 		j.Cause = CauseInternal // defined by a later version
 	}

@@ -30,7 +30,8 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 11
+	Version    = 12
+	Oldest     = 11      // the oldest version that is spoken with peers who speak no newer one: see Speaks
 	MaxMessage = 1024    // bytes; every posted receive is this long, and a daemon's by Welcome.Eager longer
 	Spare      = 16      // receives posted beyond the answers due
 	MaxOutputs = 16      // files that a job may bring back
@@ -103,8 +104,9 @@ type Greeting struct {
 
 // Rejection is the private data of a rejecting Reply.
 type Rejection struct {
-	Cause  Cause
-	Detail string // one line for a person, at most MaxDetail bytes
+	Version uint16 // that the daemon speaks; 0 in what is to be sent means ours
+	Cause   Cause
+	Detail  string // one line for a person, at most MaxDetail bytes
 }
 
 // Proof is the manager's first Send if it has a pre-shared key (package psk). The daemon looks at
@@ -119,6 +121,8 @@ type Hello struct {
 	// ordinary; 0 counts as 1.
 	Weight uint16
 	Bare   bool // it does not write sources: its credits need no slots
+	// Program is its version string, at most MaxName bytes. Empty: it does not say. In version 11, it cannot.
+	Program string
 }
 
 // Welcome answers Hello.

@@ -27,7 +27,11 @@ func (*Keep) Kind() Kind       { return KindKeep }
 
 func (m *Hello) appendTo(b []byte) []byte {
 	b = appendShort(b, m.Name, MaxName)
-	return wire.AppendBool(wire.AppendUint16(wire.AppendUint16(b, m.Want), m.Weight), m.Bare)
+	b = wire.AppendBool(wire.AppendUint16(wire.AppendUint16(b, m.Want), m.Weight), m.Bare)
+	if m.Program == "" {
+		return b // as in version 11
+	}
+	return appendShort(b, m.Program, MaxName)
 }
 
 func (m *Hello) parse(r *reader) {
@@ -35,6 +39,11 @@ func (m *Hello) parse(r *reader) {
 	m.Want = r.Uint16()
 	m.Weight = r.Uint16()
 	m.Bare = r.Bool()
+	if len(r.Rest) > 0 {
+		if m.Program = r.short(MaxName); m.Program == "" {
+			r.Fail("empty version")
+		}
+	}
 }
 
 func (m *Welcome) appendTo(b []byte) []byte {

@@ -43,18 +43,19 @@ func (r *Rejected) Error() string {
 
 // Client is one connection. It is for one goroutine at a time.
 type Client struct {
-	pd   iwarp.PD
-	cq   iwarp.CQ
-	qp   iwarp.QP
-	recv []byte
-	rmr  iwarp.MR
-	wcs  []iwarp.WC
-	seq  uint32
-	last uint64       // number of the last job
-	keep bool         // Options.Keep
-	mrs  []iwarp.MR   // of Fill, and of messages too long to be sent inline
-	by   *job.Carrier // Options.Carrier
-	most int          // bytes that can be sent inline
+	pd      iwarp.PD
+	cq      iwarp.CQ
+	qp      iwarp.QP
+	recv    []byte
+	rmr     iwarp.MR
+	wcs     []iwarp.WC
+	seq     uint32
+	last    uint64       // number of the last job
+	keep    bool         // Options.Keep
+	mrs     []iwarp.MR   // of Fill, and of messages too long to be sent inline
+	by      *job.Carrier // Options.Carrier
+	most    int          // bytes that can be sent inline
+	version uint16       // of the job protocol
 
 	info    *iwarp.ConnInfo
 	welcome *job.Welcome
@@ -88,13 +89,28 @@ func Dial(ctx context.Context, dev iwarp.Device, addr string, want int) (*Client
 // DialWith connects and introduces itself. An error about a key is psk.ErrMissing or psk.ErrWrong, unless
 // the daemon itself reports it by a *Rejected.
 func DialWith(ctx context.Context, dev iwarp.Device, addr string, o Options) (*Client, error) {
-	c := &Client{keep: o.Keep, by: o.Carrier, most: dev.Attr().MaxInline, recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
+	c, err := dial(ctx, dev, addr, o, job.Version)
+	var no *Rejected
+	if errors.As(err, &no) {
+		if version, ok := no.Instead(job.Version); ok {
+			return dial(ctx, dev, addr, o, version)
+		}
+	}
+	return c, err
+}
+
+// dial is DialWith in one version of the protocol.
+func dial(ctx context.Context, dev iwarp.Device, addr string, o Options, version uint16) (*Client, error) {
+	c := &Client{version: version, keep: o.Keep, by: o.Carrier, most: dev.Attr().MaxInline, recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
 	if err := c.dial(ctx, dev, addr, o); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
+
+// Version returns the version of the job protocol that the connection speaks.
+func (c *Client) Version() uint16 { return c.version }
 
 func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Options) error {
 	var err error
@@ -115,7 +131,7 @@ func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Opti
 			return err
 		}
 	}
-	hi := job.Greeting{Version: job.Version}
+	hi := job.Greeting{Version: c.version}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil)}
 	if a := dev.Attr(); a.RDMARead {
 		p.IRD = uint16(min(reads, a.MaxIRD))
@@ -156,8 +172,8 @@ func (c *Client) agree(proving *psk.Dialing) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	if g.Version != job.Version {
-		return fmt.Errorf("%w: it speaks version %d of the job protocol, we speak %d", ErrProtocol, g.Version, job.Version)
+	if g.Version != c.version {
+		return fmt.Errorf("%w: it answers with version %d of the job protocol to version %d", ErrProtocol, g.Version, c.version)
 	}
 	if proving == nil {
 		return nil

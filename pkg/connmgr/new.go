@@ -85,7 +85,7 @@ func (m *Manager) farmOptions() farm.Options {
 	return farm.Options{
 		Results: o.shelves(), Equips: o.SendToolchains != nil,
 		Bare:   m.base.Carriers.Carrier == job.Pull && !m.base.Carriers.Auto,
-		Device: o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
+		Device: o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Version: o.Version, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,
 		Here: func() scheduler.Load {
 			cpp, _ := m.turns.cpp.Load()

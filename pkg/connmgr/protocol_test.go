@@ -69,6 +69,28 @@ func TestDaemonOfAnotherVersion(t *testing.T) {
 	if no.Reason != "host-lost" || !strings.Contains(no.Detail, "version") {
 		t.Errorf("answer %+v, want host-lost that names the version", no)
 	}
+	for _, version := range []uint16{job.Oldest - 1, job.Version + 1} {
+		d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Speaks = version })
+		if no := r.goLocal(d.Addr, "int x;"); no.Reason != "denied" || !strings.Contains(no.Detail, "rejected (version): another version") {
+			t.Errorf("version %d: %+v", version, no)
+		}
+	}
+}
+
+// TestDaemonsOfThisAndThePreviousVersion: a daemon that speaks one of the two gets jobs in that.
+func TestDaemonsOfThisAndThePreviousVersion(t *testing.T) {
+	for version, program := range map[uint16]string{job.Version: "1.4", job.Oldest: ""} {
+		r := newRig(t, func(o *Options) { o.Version = "1.4" })
+		d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Speaks = version })
+		r.warm(d.Addr)
+		r.remote(d.Addr, "int x;")
+		r.idle()
+		d.Mu.Lock()
+		if n := len(d.Conns); n != 1 || d.Conns[0].Program != program {
+			t.Errorf("version %d: %d connections, program %q", version, n, d.Conns[0].Program)
+		}
+		d.Mu.Unlock()
+	}
 }
 
 // TestDaemonWithoutWelcome: a daemon that accepts the connection and sends nothing counts as starting, not as

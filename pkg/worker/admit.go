@@ -28,7 +28,7 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	defer s.mu.Unlock()
 	s.lastConn++
 	c := newConn(s, s.lastConn, remote)
-	c.boot, c.peer = g.Boot, peerOf(req.Info())
+	c.version, c.boot, c.peer = g.Version, g.Boot, peerOf(req.Info())
 	c.proof = "address"
 	if req.Info().Peer != "" {
 		c.proof = "certificate"
@@ -79,8 +79,8 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	if err != nil {
 		return g, nil, &job.Rejection{Cause: job.CauseMalformed, Detail: err.Error()}
 	}
-	if g.Version != job.Version {
-		return g, nil, &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon speaks version %d, not %d", job.Version, g.Version)}
+	if !job.Speaks(g.Version) {
+		return g, nil, &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon speaks versions %d and %d, not %d", job.Oldest, job.Version, g.Version)}
 	}
 	if claim, no = s.credentials(&info, len(g.Auth) > 0); no != nil {
 		return g, nil, no

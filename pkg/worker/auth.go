@@ -81,7 +81,7 @@ func (s *Server) makeRoomLocked() {
 
 // privateData returns the private data of our Reply: the Greeting and, if there is a key, the proof.
 func (c *conn) privateData(info iwarp.ConnInfo) []byte {
-	g := job.Greeting{Version: job.Version, Boot: c.s.boot}
+	g := job.Greeting{Version: c.version, Boot: c.s.boot}
 	if c.claim == nil {
 		return g.Append(nil)
 	}

@@ -28,13 +28,14 @@ const closeTime = 2 * time.Second
 // conn is one connection of a client. serve, in a goroutine of its own, sets it up, reads its completion
 // queue until the QP ends, and takes it down.
 type conn struct {
-	s      *Server
-	log    *slog.Logger
-	id     uint64
-	remote net.Addr
-	since  time.Time
-	boot   [16]byte // of the Greeting
-	peer   lend.Peer
+	s       *Server
+	log     *slog.Logger
+	id      uint64
+	remote  net.Addr
+	since   time.Time
+	version uint16   // of the protocol, as in the Greeting
+	boot    [16]byte // of the Greeting
+	peer    lend.Peer
 
 	// set once by open, before the first message
 	pd     iwarp.PD
@@ -61,6 +62,7 @@ type conn struct {
 
 	// guarded by s.mu
 	name      string           // the name that the client gives itself
+	program   string           // its version; empty: it has not said; set by hello
 	lent      *lend.Conn       // what it has been lent, and its tenant; set once, by admit
 	allowance *large.Allowance // the tenant's part of the large memory; set once, by admit
 	proof     string           // how it proves its identity, for the audit log; set once, by admit

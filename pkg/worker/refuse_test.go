@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -195,7 +196,7 @@ func rejectionOn(t *testing.T, config iwarp.Config, addr string, private []byte)
 
 func TestRejections(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Clients = 1 })
-	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, fmt.Sprintf("version %d, not 99", job.Version)) {
+	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, fmt.Sprintf("versions %d and %d, not 99", job.Oldest, job.Version)) {
 		t.Errorf("another version: %+v", j)
 	}
 	if j := rejection(t, ts.addr, []byte("who is there")); j.Cause != job.CauseMalformed {
@@ -205,6 +206,25 @@ func TestRejections(t *testing.T) {
 	dial(t, ts.addr, &job.Hello{})
 	if j := rejection(t, ts.addr, g.Append(nil)); j.Cause != job.CauseFull {
 		t.Errorf("one client too many: %+v", j)
+	}
+}
+
+// TestPreviousVersion: a manager that speaks the version before is answered in it, and has its jobs done.
+func TestPreviousVersion(t *testing.T) {
+	ts := startServer(t, small)
+	for version, program := range map[uint16]string{job.Version: "1.4", job.Oldest: ""} {
+		g := job.Greeting{Version: version, Boot: [16]byte{byte(version)}}
+		c := dialWith(t, ts.addr, &job.Hello{Program: program}, &iwarp.ConnParam{ORD: 8, IRD: 8, PrivateData: g.Append(nil)})
+		answer, err := job.ParseGreeting(c.info.PrivateData)
+		if err != nil || answer.Version != version {
+			t.Errorf("version %d is answered in %d: %v", version, answer.Version, err)
+		}
+		if r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: "int x;\n"}); r.Status != job.StatusRan {
+			t.Errorf("version %d: %+v", version, r.Result)
+		}
+		if st := ts.Status(); !slices.ContainsFunc(st.Clients, func(s ClientStatus) bool { return s.Version == program }) {
+			t.Errorf("version %d: %+v", version, st.Clients)
+		}
 	}
 }
 

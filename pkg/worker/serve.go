@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,11 +180,11 @@ func (c *conn) hello(m *job.Hello) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.name, c.bare = m.Name, m.Bare
+	c.name, c.program, c.bare = m.Name, m.Program, m.Bare
 	c.enterLocked(connServing)
 	s.lend.Join(c.lent, c.boot, int(m.Weight), int(m.Want))
 	c.log = c.log.With("name", m.Name)
-	c.log.Info("client connected")
+	c.log.Info("client connected", "version", cmp.Or(m.Program, "not told"), "protocol", c.version)
 	s.o.Audit.Connected(c.auditPeer())
 	if err = c.openBoardLocked(); err != nil {
 		return err

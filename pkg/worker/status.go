@@ -51,8 +51,9 @@ type JobStatus struct {
 
 // ClientStatus describes one connection.
 type ClientStatus struct {
-	Tenant   string    `json:"tenant"` // the tenant that it counts for
-	Name     string    `json:"name"`   // the name that its manager gives itself
+	Tenant   string    `json:"tenant"`            // the tenant that it counts for
+	Name     string    `json:"name"`              // the name that its manager gives itself
+	Version  string    `json:"version,omitempty"` // of its program; empty: it does not say
 	Remote   string    `json:"remote"`
 	Credits  int       `json:"credits"` // unspent
 	InHand   int       `json:"in_hand"` // jobs queued or running
@@ -80,7 +81,7 @@ func (s *Server) Status() Status {
 		if c.claim != nil {
 			continue // it has not proven itself yet
 		}
-		q := ClientStatus{Tenant: c.lent.Tenant().Name(), Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
+		q := ClientStatus{Tenant: c.lent.Tenant().Name(), Name: c.name, Version: c.program, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
 		if cl := c.lent.Client(); cl != nil {
 			q.Weight, q.Demand = cl.Weight(), cl.Demand()
 		}

@@ -15,12 +15,14 @@ import (
 
 // Conn is one manager's connection.
 type Conn struct {
-	d    *Daemon
-	QP   iwarp.QP
-	Boot [16]byte // of the manager
-	cq   iwarp.CQ
-	recv []byte
-	rmr  iwarp.MR
+	d       *Daemon
+	QP      iwarp.QP
+	Boot    [16]byte // of the manager
+	Program string   // of the manager; what its Hello says
+	version uint16   // of the protocol
+	cq      iwarp.CQ
+	recv    []byte
+	rmr     iwarp.MR
 
 	claim *psk.Claim // nil if there is nothing to prove or it has been proven
 
@@ -75,7 +77,7 @@ func (c *Conn) open(r iwarp.ConnRequest) (err error) {
 			return err
 		}
 	}
-	hi := job.Greeting{Version: job.Version}
+	hi := job.Greeting{Version: c.version}
 	if c.d.Version != 0 {
 		hi.Version = c.d.Version
 	}
@@ -179,6 +181,10 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 	}
 	switch m := m.(type) {
 	case *job.Hello:
+		if m.Program != "" && c.version < 12 {
+			c.d.t.Errorf("a Hello in version %d: %+v", c.version, m)
+		}
+		c.Program = m.Program
 		if c.d.OnHello != nil {
 			c.d.OnHello(c)
 			return

@@ -42,6 +42,7 @@ type Daemon struct {
 	ShelfGuard sync.Locker                            // guards Shelf
 	Group      string                                 // whose shelf it is; empty: its tenant's alone
 	Mute       bool                                   // does not acknowledge heartbeats and demands
+	Speaks     uint16                                 // the only protocol version that it accepts; 0 = any that job.Speaks
 	Version    uint16                                 // protocol version in the greeting; 0 = job.Version
 	Key        *psk.Key                               // requires a proof of this key, and gives one
 	Bend       func(private []byte) []byte            // changes the private data of the MPA Reply
@@ -139,10 +140,14 @@ func (d *Daemon) accept() {
 			continue
 		}
 		g, err := job.ParseGreeting(r.Info().PrivateData)
-		if err != nil || g.Version != job.Version {
+		if err != nil || !job.Speaks(g.Version) {
 			d.t.Errorf("greeting %x: %v", r.Info().PrivateData, err)
 		}
-		c := &Conn{d: d, Boot: g.Boot, Slots: make(map[uint64]slot), running: make(map[uint64]*Job),
+		if d.Speaks != 0 && g.Version != d.Speaks {
+			_ = r.Reject((&job.Rejection{Version: d.Speaks, Cause: job.CauseVersion, Detail: "another version"}).Append(nil))
+			continue
+		}
+		c := &Conn{d: d, Boot: g.Boot, version: g.Version, Slots: make(map[uint64]slot), running: make(map[uint64]*Job),
 			offers: make(map[uint64]iwarp.MR), read: make(chan iwarp.Status, 1),
 			recv: make([]byte, recvs*d.recvLen())}
 		if err := c.open(r); err != nil {

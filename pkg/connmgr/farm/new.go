@@ -24,7 +24,7 @@ func New(ctx context.Context, o Options, p Pace) *Farm {
 		demand: demand{preparing: make(map[*scheduler.Host]*preparing)},
 		drains: drains{on: make(map[string]bool)},
 		dialling: dialling{
-			Config: link.Config{Device: o.Device, Wait: o.Wait, PD: o.PD, Log: o.Log, Name: o.Name, Key: o.Key, Bare: o.Bare, Results: o.Results,
+			Config: link.Config{Device: o.Device, Wait: o.Wait, PD: o.PD, Log: o.Log, Name: o.Name, Version: o.Version, Key: o.Key, Bare: o.Bare, Results: o.Results,
 				DialTimeout: o.DialTimeout, Heartbeat: o.Heartbeat, HeartbeatDead: o.HeartbeatDead, CancelTimeout: o.CancelTimeout},
 			first: semaphore.NewWeighted(int64(o.Dials)), again: semaphore.NewWeighted(int64(o.Dials)),
 		},

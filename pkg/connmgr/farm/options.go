@@ -20,6 +20,7 @@ type Options struct {
 	PD       iwarp.PD
 	Log      *slog.Logger
 	Name     string          // of this build host, for the daemons' logs
+	Version  string          // of this program, likewise
 	Key      func() *psk.Key // called for each connection; if it is nil or returns nil, there is no key
 	Resolver *net.Resolver   // used to find out whether names can be resolved (the system's)
 

@@ -21,6 +21,18 @@ import (
 // An error is worded for the user and leaves it to the caller to name the host. Hopeless reports whether
 // trying again is pointless.
 func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, error) {
+	l, err := dial(ctx, c, owner, addr, at, job.Version)
+	var no *rejection
+	if errors.As(err, &no) {
+		if version, ok := no.Instead(job.Version); ok {
+			return dial(ctx, c, owner, addr, at, version)
+		}
+	}
+	return l, err
+}
+
+// dial is Dial with one version of the protocol.
+func dial(ctx context.Context, c *Config, owner Owner, addr, at string, version uint16) (*Link, error) {
 	l := &Link{
 		c: c, owner: owner, addr: addr,
 		up:      make(chan struct{}),
@@ -45,7 +57,7 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}
-	hi := job.Greeting{Version: job.Version, Boot: c.Boot}
+	hi := job.Greeting{Version: version, Boot: c.Boot}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: c.DialTimeout}
 	var proving *psk.Dialing // nil: there is no key
 	if c.Key != nil {
@@ -69,8 +81,8 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
-	if answer.Version != job.Version {
-		err = fmt.Errorf("speaks version %d of the job protocol, we speak %d; install the same rdistcc on both", answer.Version, job.Version)
+	if answer.Version != version {
+		err = fmt.Errorf("answers with version %d of the job protocol to version %d; install the same rdistcc on both", answer.Version, version)
 		return nil, err
 	}
 	var proof *job.Proof
@@ -94,7 +106,11 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	if proof != nil {
 		l.sendLocked(proof, 0)
 	}
-	l.sendLocked(&job.Hello{Name: job.Clip(c.Name, job.MaxName), Want: MaxInFlight, Bare: c.Bare}, 0)
+	hello := &job.Hello{Name: job.Clip(c.Name, job.MaxName), Want: MaxInFlight, Bare: c.Bare}
+	if version >= 12 {
+		hello.Program = job.Clip(c.Version, job.MaxName)
+	}
+	l.sendLocked(hello, 0)
 	l.mu.Unlock()
 	if l.welcomed(ctx) {
 		return l, nil

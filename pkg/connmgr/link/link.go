@@ -34,13 +34,14 @@ import (
 // Config is what the links of one manager have in common. It must not be changed. All fields but Key are
 // required.
 type Config struct {
-	Device iwarp.Device
-	Wait   iwarp.Waiting // how links wait for messages
-	PD     iwarp.PD
-	Log    *slog.Logger
-	Name   string          // of this build host, for the daemons' logs
-	Boot   [16]byte        // this manager's boot number: to a daemon, all links with it are one client
-	Key    func() *psk.Key // called for each connection; without a key, nil or returns nil
+	Device  iwarp.Device
+	Wait    iwarp.Waiting // how links wait for messages
+	PD      iwarp.PD
+	Log     *slog.Logger
+	Name    string          // of this build host, for the daemons' logs
+	Version string          // of this program, likewise
+	Boot    [16]byte        // this manager's boot number: to a daemon, all links with it are one client
+	Key     func() *psk.Key // called for each connection; without a key, nil or returns nil
 
 	Bare          bool          // credits need no slots, because no source is written
 	Results       bool          // results that daemons keep are of interest

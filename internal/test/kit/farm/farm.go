@@ -45,12 +45,12 @@ type Farm struct {
 	Wrapper string    // path of rdistcc
 	Daemons []Process // Addr is the host's name in traces and metrics
 	Manager Process
+	Bin     string   // directory of the programs; those that are started later take another one
 	Vars    []string // further NAME=VALUE for the farm's processes
 	Hidden  string   // directory that daemons see as empty, as on another machine; "": none
 	Root    string   // directory that daemons see as their root, with Dir and the programs in it, which requires root; "": the machine's
 	Meminfo string   // file that daemons see as /proc/meminfo, which requires root; "": the machine's
 
-	bin        string
 	daemonFile string     // the daemons' own settings, in Dir; "": the farm's
 	mu         sync.Mutex // guards Daemons while several are started at a time
 	others     []Process
@@ -63,8 +63,9 @@ type Process struct {
 	HTTP string // status page and metrics, host:port
 	Log  string // file
 
-	place Place
-	run   *running
+	program string // its path; daemons only
+	place   Place
+	run     *running
 }
 
 // Place is another network in which processes can run.
@@ -87,7 +88,7 @@ type running struct {
 func New(bin, dir string) *Farm {
 	// Otherwise the user's own would be read. If it cannot be written, the programs report it.
 	_ = os.WriteFile(filepath.Join(dir, settingsFile), []byte(settings), 0o600)
-	return &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc"), bin: bin}
+	return &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc"), Bin: bin}
 }
 
 // Start starts n daemons of jobs jobs each, and a manager that has them as its hosts;
@@ -143,7 +144,7 @@ func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page 
 }
 
 func (f *Farm) startDaemonAt(ctx context.Context, place Place, name, addr, page string, args ...string) (Process, error) {
-	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", addr, "--http", page}, args)
+	line := slices.Concat(f.apart(), []string{filepath.Join(f.Bin, "rdistccd"), "--listen", addr, "--http", page}, args)
 	env := f.Env()
 	if f.daemonFile != "" {
 		env = append(env, "RDISTCC_CONFIG="+filepath.Join(f.Dir, f.daemonFile))
@@ -152,22 +153,24 @@ func (f *Farm) startDaemonAt(ctx context.Context, place Place, name, addr, page 
 	if err != nil {
 		return p, err
 	}
-	p.Addr = addr
+	p.Addr, p.program = addr, filepath.Join(f.Bin, "rdistccd")
 	f.mu.Lock()
 	f.Daemons = append(f.Daemons, p)
 	f.mu.Unlock()
 	return p, nil
 }
 
-// StartDaemonAgain restarts a daemon that has ended, as it was started: with the same ports, words and log.
-// It returns when the daemon is ready.
+// StartDaemonAgain restarts a daemon that has ended, as it was started: with the same ports, words and log, but the program that
+// Bin has now. It returns when the daemon is ready.
 func (f *Farm) StartDaemonAgain(ctx context.Context, i int) error {
 	old := f.Daemons[i]
-	p, err := f.launch(ctx, old.place, old.Name, old.HTTP, old.run.cmd.Env, old.run.cmd.Args[0], old.run.cmd.Args[1:]...)
+	line := slices.Clone(old.run.cmd.Args)
+	line[slices.Index(line, old.program)] = filepath.Join(f.Bin, "rdistccd")
+	p, err := f.launch(ctx, old.place, old.Name, old.HTTP, old.run.cmd.Env, line[0], line[1:]...)
 	if err != nil {
 		return err
 	}
-	p.Addr = old.Addr
+	p.Addr, p.program = old.Addr, filepath.Join(f.Bin, "rdistccd")
 	f.Daemons[i] = p
 	return p.WaitReady(ctx, "/readyz")
 }
@@ -185,7 +188,7 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --bind "$dir" "$root$dir"
 mount --bind "$bin" "$root$bin"
-exec chroot "$root" "$@"`, f.Root, f.Dir, f.bin}
+exec chroot "$root" "$@"`, f.Root, f.Dir, f.Bin}
 	}
 	if f.Meminfo != "" {
 		return []string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, f.Meminfo}
@@ -226,7 +229,7 @@ func (f *Farm) StartManager(ctx context.Context, args ...string) error {
 
 // StartManagerAt starts the manager with an address for its page, in another network if place is not nil.
 func (f *Farm) StartManagerAt(ctx context.Context, place Place, page string, args ...string) (err error) {
-	f.Manager, err = f.launch(ctx, place, "rdistcc-cm", page, f.Env(), filepath.Join(f.bin, "rdistcc-cm"),
+	f.Manager, err = f.launch(ctx, place, "rdistcc-cm", page, f.Env(), filepath.Join(f.Bin, "rdistcc-cm"),
 		append([]string{"--http", page}, args...)...)
 	if err != nil {
 		return err

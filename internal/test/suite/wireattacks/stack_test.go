@@ -355,7 +355,7 @@ func TestStartupAttacks(t *testing.T) {
 		"truncated":       {greeting()[:job.GreetingLen-1], job.CauseMalformed, ""},
 		"oversized":       {append(greeting(), make([]byte, 400)...), job.CauseMalformed, ""},
 		"twice":           {append(greeting(), greeting()...), job.CauseMalformed, ""},
-		"unknown version": {g.Append(nil), job.CauseVersion, fmt.Sprintf("version %d, not %d", job.Version, g.Version)},
+		"unknown version": {g.Append(nil), job.CauseVersion, fmt.Sprintf("versions %d and %d, not %d", job.Oldest, job.Version, g.Version)},
 	} {
 		t.Run("private data: "+name, func(t *testing.T) {
 			s.T = t
