@@ -537,6 +537,9 @@ func (s *site) level(p farm.Process) level {
 		if err != nil || strings.HasPrefix(to, "anon_inode:[event") || strings.HasPrefix(to, "/memfd:") {
 			continue
 		}
+		if strings.HasPrefix(to, filepath.Join(s.root, p.Name+"-results")+"/") { // kept for a while after the last connection (store.keep)
+			continue
+		}
 		l.descriptors++
 	}
 	return l
