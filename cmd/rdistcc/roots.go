@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/internal/sources"
+	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
 // below holds what clang's driver looks at below the roots that a command names
@@ -133,7 +134,8 @@ func (b *below) installation(dir string, deep int) {
 	if deep == 0 {
 		return
 	}
-	for _, name := range namesIn(dir) {
+	names, _ := compile.ListDir(dir)
+	for _, name := range names {
 		if name == "include" || name == "include-fixed" || name == "plugin" {
 			continue
 		}
@@ -154,30 +156,12 @@ func (b *below) libraries(root string) {
 		}
 		b.dirs = append(b.dirs, root+lib)
 		b.files = append(b.files, root+lib+"/crtfastmath.o")
-		for _, name := range namesIn(root + lib) {
+		names, _ := compile.ListDir(root + lib)
+		for _, name := range names {
 			if dir := root + lib + "/" + name; strings.Contains(name, "-linux") && stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
 				b.dirs = append(b.dirs, dir)
 				b.files = append(b.files, dir+"/crtfastmath.o")
 			}
 		}
-	}
-}
-
-// namesIn returns the names in a directory.
-func namesIn(dir string) (names []string) {
-	fd, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer syscall.Close(fd)
-	for buf := make([]byte, 32<<10); ; {
-		n, err := syscall.ReadDirent(fd, buf)
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil || n <= 0 {
-			return names
-		}
-		_, _, names = syscall.ParseDirent(buf[:n], -1, names)
 	}
 }

@@ -152,7 +152,7 @@ func (f *moduleFinder) gcc() bool {
 	for _, file := range m.Named() {
 		f.imports(m, file)
 	}
-	top, ok := listDir("/")
+	top, ok := ListDir("/")
 	if !ok {
 		return false
 	}
@@ -180,7 +180,7 @@ func (f *moduleFinder) clang() bool {
 		}
 	}
 	for _, dir := range f.p.modules.dirs {
-		names, ok := listDir(f.path(dir))
+		names, ok := ListDir(f.path(dir))
 		if f.listed += len(names); !ok || f.listed > maxListed {
 			return false
 		}
@@ -267,7 +267,7 @@ func (f *moduleFinder) headers(m *modules.Mapper, dir string) bool {
 	if syscall.Stat(f.path(dir), &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
 		return true
 	}
-	names, ok := listDir(f.path(dir))
+	names, ok := ListDir(f.path(dir))
 	if f.listed += len(names); !ok || f.listed > maxListed {
 		return false
 	}
@@ -283,8 +283,8 @@ func (f *moduleFinder) headers(m *modules.Mapper, dir string) bool {
 	return true
 }
 
-// listDir returns the names in a directory. ok is false if it cannot be read.
-func listDir(dir string) (names []string, ok bool) {
+// ListDir returns the names in a directory, without "." and "..". ok is false if it cannot be read.
+func ListDir(dir string) (names []string, ok bool) {
 	fd, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, false
