@@ -130,3 +130,18 @@ func FuzzReadme(f *testing.F) {
 	f.Add([]byte("\x7fELF\x01"))
 	f.Fuzz(func(_ *testing.T, content []byte) { Readme(readAt(content)) })
 }
+
+func FuzzModules(f *testing.F) {
+	f.Add("export module a:b;\nimport <x>;\n", "$root x\na b\n")
+	f.Add("GNU C++ module\x00import: a b.gcm\x00\x00", "\n")
+	f.Fuzz(func(t *testing.T, text, more string) {
+		u := Scan(text)
+		m := ParseMapper(more, "")
+		for _, name := range u.Imports {
+			if file, ok := m.File(name); ok && file == "" {
+				t.Errorf("no name for %q", name)
+			}
+		}
+		m.Imports(text)
+	})
+}
