@@ -30,7 +30,7 @@ func distcc(s *System) (all []Advice) {
 		{"DISTCC_SKIP_LOCAL_RETRY", "RDISTCC_SKIP_LOCAL_RETRY=$", "", false},
 		{"DISTCC_PAUSE_TIME_MSEC", "", "a command waits for a free place as long as that is sooner than compiling here", false},
 		{"DISTCC_SAVE_TEMPS", "", "there are no temporary files here", false},
-		{"DISTCC_TCP_CORK", "", "", false},
+		{"DISTCC_TCP_CORK", "", "what belongs together is written at once", false},
 		{"DISTCC_SSH", "", "rdistcc speaks no ssh: a key or certificates protect its connections (docs/identity.md)", false},
 		{"DISTCC_POTENTIAL_HOSTS", "", "hosts that are down cost nothing: list them all", false},
 		{"DISTCC_ENABLE_DISCREPANCY_EMAIL", "", "scheduler.audit compares results, and an alert reports the host", false},

@@ -18,7 +18,7 @@ func sccache(s *System) (all []Advice) {
 		{"SCCACHE_RECACHE", "RDISTCC_CACHE=refresh", "", false},
 		{"SCCACHE_NO_CACHE", "RDISTCC_CACHE=off", "", false},
 		{"SCCACHE_BUCKET", "cache: {s3: {bucket: $}}", "in config.yaml; objects lie below rdistcc/", false},
-		{"SCCACHE_ENDPOINT", "cache: {s3: {endpoint: https://$}}", "in config.yaml", false},
+		{"SCCACHE_ENDPOINT", "cache: {s3: {endpoint: $}}", "in config.yaml, with https:// or http:// before it", false},
 		{"SCCACHE_REGION", "cache: {s3: {region: $}}", "in config.yaml", false},
 		{"SCCACHE_S3_KEY_PREFIX", "cache: {s3: {prefix: $/}}", "in config.yaml", false},
 		{"SCCACHE_S3_NO_CREDENTIALS", "cache: {s3: {anonymous: true}}", "in config.yaml", false},
