@@ -532,12 +532,15 @@ func (s *site) level(p farm.Process) level {
 	if err != nil && (os.Geteuid() == 0 || !errors.Is(err, os.ErrPermission)) {
 		s.t.Fatal(err) // only root sees the descriptors of what is not dumpable
 	}
+	kept := make(map[string]bool)
 	for _, n := range names {
 		to, err := os.Readlink(filepath.Join(dir, n.Name()))
 		if err != nil || strings.HasPrefix(to, "anon_inode:[event") || strings.HasPrefix(to, "/memfd:") {
 			continue
 		}
-		if strings.HasPrefix(to, filepath.Join(s.root, p.Name+"-results")+"/") { // kept for a while after the last connection (store.keep)
+		// Results stay open for a while after the last connection (store.keep), each file once.
+		if strings.HasPrefix(to, filepath.Join(s.root, p.Name+"-results")+"/") && !kept[to] {
+			kept[to] = true
 			continue
 		}
 		l.descriptors++
