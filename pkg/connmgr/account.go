@@ -66,6 +66,13 @@ func (a *account) ofBuild(build, from uint64) report.BuildJobs {
 	return a.book.OfBuild(build, from)
 }
 
+// eachEnded calls see for commands that have ended, as Book.EachEnded.
+func (a *account) eachEnded(from uint64, see func(*report.JobRecord)) (next uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.book.EachEnded(from, see)
+}
+
 // noted returns how many commands the account has.
 func (a *account) noted() uint64 {
 	a.mu.Lock()

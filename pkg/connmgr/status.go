@@ -45,5 +45,12 @@ func (m *Manager) Stats() report.Stats {
 	return s
 }
 
+// EachEnded calls see for each command that ended after the first from ones, as far as the manager remembers them, in
+// the order in which they ended, and returns what continues where it ends. see must be quick and must not keep the
+// record.
+func (m *Manager) EachEnded(from uint64, see func(*report.JobRecord)) (next uint64) {
+	return m.account.eachEnded(from, see)
+}
+
 // Why returns the last jobs of a source or output file. names are its absolute name and what was typed.
 func (m *Manager) Why(names []string) report.Why { return m.account.why(names, m.started) }

@@ -84,3 +84,16 @@ func (b *Book) Recent() (list []JobRecord) {
 	}
 	return list
 }
+
+// EachEnded calls see for each command that was added to the book after the first from ones, in the order in which
+// they ended, and returns what continues where it ends. A command that is no longer remembered is left out. The
+// record is the book's: see must not keep the pointer.
+func (b *Book) EachEnded(from uint64, see func(*JobRecord)) (next uint64) {
+	if from > b.n { // of another book
+		from = 0
+	}
+	for from = max(from, b.n-min(b.n, maxRecent)); from < b.n; from++ {
+		see(&b.ring[from%maxRecent])
+	}
+	return b.n
+}

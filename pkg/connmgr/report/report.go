@@ -247,6 +247,8 @@ type Underway struct {
 	Here   bool     `json:"here"`            // this machine is to run it
 	Hosts  []string `json:"hosts,omitempty"` // the hosts that have it: two if a second one got it as well
 	AgeMS  int64    `json:"age_ms"`
+	// PhaseMS is how long it has been in its phase. A second host that gets it begins no new one.
+	PhaseMS int64 `json:"phase_ms"`
 }
 
 // Phases of a command under way.

@@ -105,6 +105,36 @@ func TestPredictionIsCounted(t *testing.T) {
 	}
 }
 
+// TestEachEnded: a reader sees each command once and in order, except those that the book no longer has; one that
+// continues with another book starts again.
+func TestEachEnded(t *testing.T) {
+	b, next, last := new(Book), uint64(0), uint64(0)
+	read := func() (n int) {
+		next = b.EachEnded(next, func(r *JobRecord) {
+			if n++; r.ID <= last {
+				t.Errorf("command %d after %d", r.ID, last)
+			}
+			last = r.ID
+		})
+		return n
+	}
+	id := uint64(0)
+	for _, add := range []int{0, 3, 0, maxRecent, maxRecent + 5} {
+		for range add {
+			id++
+			b.Add(&JobRecord{ID: id})
+		}
+		if got := read(); got != min(add, maxRecent) || last != id {
+			t.Errorf("after %d more commands: %d, the last is %d, want %d", add, got, last, id)
+		}
+	}
+	b, last = new(Book), 0
+	b.Add(&JobRecord{ID: 1})
+	if got := read(); got != 1 || next != 1 {
+		t.Errorf("%d commands of another book, next %d", got, next)
+	}
+}
+
 // TestOfBuild: a reader that comes often enough gets each command of its build once, in answers that fit a frame; one
 // that comes late is told how many it has missed.
 func TestOfBuild(t *testing.T) {

@@ -34,7 +34,8 @@ type Command struct {
 	build  uint64 // 0: not known
 	name   string
 	began  time.Time
-	phase  string // one of report.Phase...
+	phase  string    // one of report.Phase...
+	since  time.Time // when that phase began
 	here   bool
 	hosts  []string // the hosts that have it now
 }
@@ -86,7 +87,7 @@ func (t *Table) List(now time.Time) []report.Underway {
 	for c := range t.open {
 		if c.counts {
 			list = append(list, report.Underway{ID: c.id, Source: c.name, Phase: c.phase, Here: c.here,
-				Hosts: slices.Clone(c.hosts), AgeMS: now.Sub(c.began).Milliseconds()})
+				Hosts: slices.Clone(c.hosts), AgeMS: now.Sub(c.began).Milliseconds(), PhaseMS: now.Sub(c.since).Milliseconds()})
 		}
 	}
 	slices.SortFunc(list, func(a, b report.Underway) int { return cmp.Compare(a.ID, b.ID) })
@@ -109,7 +110,9 @@ func (t *Table) CountBuild(build uint64) (n int) {
 func (c *Command) Begin(id uint64, name string, began time.Time) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	c.counts, c.id, c.name, c.began, c.phase = true, id, name, began, report.PhaseWaits
+	c.counts, c.id, c.name, c.began = true, id, name, began
+	c.enterLocked(report.PhaseWaits)
+	c.since = began
 }
 
 // BelongsTo records the build that c belongs to.
@@ -123,21 +126,24 @@ func (c *Command) BelongsTo(build uint64) {
 func (c *Command) Enter(phase string) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	c.phase, c.hosts = phase, nil
+	c.hosts = nil
+	c.enterLocked(phase)
 }
 
 // EnterHere records that c enters phase on the build host, which is to run it.
 func (c *Command) EnterHere(phase string) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	c.phase, c.here, c.hosts = phase, true, nil
+	c.here, c.hosts = true, nil
+	c.enterLocked(phase)
 }
 
 // Sent records that a host has the job.
 func (c *Command) Sent(host string) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	c.phase, c.hosts = report.PhaseCompiles, append(c.hosts, host)
+	c.hosts = append(c.hosts, host)
+	c.enterLocked(report.PhaseCompiles)
 }
 
 // Taken records that a host no longer has the job.
@@ -148,6 +154,13 @@ func (c *Command) Taken(host string) {
 		c.hosts = slices.Delete(c.hosts, i, i+1)
 	}
 	if len(c.hosts) == 0 {
-		c.phase = report.PhaseWaits
+		c.enterLocked(report.PhaseWaits)
+	}
+}
+
+// enterLocked records that c is in phase from now on, unless it was before.
+func (c *Command) enterLocked(phase string) {
+	if c.phase != phase {
+		c.phase, c.since = phase, time.Now()
 	}
 }

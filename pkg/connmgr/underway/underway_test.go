@@ -43,3 +43,33 @@ func TestQuestionsAreNoCommands(t *testing.T) {
 		}
 	})
 }
+
+// TestPhasesHaveAnAge: a phase is as old as the step into it; a second host and one host less begin no new one.
+func TestPhasesHaveAnAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := New()
+		var c Command
+		var conn hungUp
+		table.Add(&c, &conn)
+		c.Begin(1, "x.c", time.Now())
+		for _, step := range []struct {
+			do    func()
+			phase string
+			ms    int64
+		}{
+			{func() {}, report.PhaseWaits, 1000},
+			{func() { c.Enter(report.PhaseLists) }, report.PhaseLists, 1000},
+			{func() { c.Sent("a:1") }, report.PhaseCompiles, 1000},
+			{func() { c.Sent("b:1") }, report.PhaseCompiles, 2000},
+			{func() { c.Taken("a:1") }, report.PhaseCompiles, 3000},
+			{func() { c.Taken("b:1") }, report.PhaseWaits, 1000},
+			{func() { c.EnterHere(report.PhaseRuns) }, report.PhaseRuns, 1000},
+		} {
+			step.do()
+			time.Sleep(time.Second)
+			if u := table.List(time.Now())[0]; u.Phase != step.phase || u.PhaseMS != step.ms {
+				t.Errorf("%s for %d ms, want %s for %d", u.Phase, u.PhaseMS, step.phase, step.ms)
+			}
+		}
+	})
+}
