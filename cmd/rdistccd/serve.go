@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime"
@@ -214,6 +215,7 @@ func (d *daemon) work() (err error) {
 	registry := telemetry.NewRegistry()
 	shown := telemetry.ServerOptions{
 		Listener: pages, Registry: registry, Ready: d.w.Ready, Note: d.note, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
+		More: map[string]http.HandlerFunc{"GET /demand": telemetry.JSON(func() any { return d.w.Demand() })},
 	}
 	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats), telemetry.NewExpiryCollector("rdistccd", d.id.Expires),
 		telemetry.NewBuildCollector("rdistccd", build.Version, build.Revision, job.Version))

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -169,16 +168,7 @@ func handler(o ServerOptions) *http.ServeMux {
 		_, _ = w.Write(body) // the reader may have gone
 	})
 	if o.Status != nil {
-		mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, _ *http.Request) {
-			body, err := json.MarshalIndent(o.Status(), "", "  ")
-			if err != nil {
-				plain(w, http.StatusInternalServerError, err.Error())
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Cache-Control", "no-store")
-			_, _ = w.Write(append(body, '\n')) // the reader may have gone
-		})
+		mux.HandleFunc("GET /status.json", JSON(o.Status))
 	}
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)

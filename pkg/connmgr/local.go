@@ -15,6 +15,9 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	if c.untried {
 		c.tell(no)
 	}
+	if scarce(no.Reason) {
+		c.place.Wants()
+	}
 	c.place.EnterHere(report.PhaseWaits)
 	c.endTurn()
 	if c.free {

@@ -56,7 +56,7 @@ func New(o Options) (*Manager, error) {
 	m.turns.cpp.Room = func() bool { return guard.Admits(time.Now(), machine.PreprocessMemory) }
 	m.turns.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.LargeUsed,
+	m.metrics = metrics.New(metrics.Source{Status: m.Status, Demand: m.Demand, Large: m.memory.LargeUsed,
 		Files: m.known.Files, States: farm.States(), Doubts: known.Words(), Carriers: job.CarrierNames(), Tiers: o.tiers(), CacheOutcomes: results.Outcomes(), WaitEnds: shelved.Ends()})
 	if len(o.Results) > 0 {
 		m.results = results.New(results.Options{Tiers: o.Results, Log: o.Log, Count: m.metrics.Cached})

@@ -21,6 +21,8 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.slots, m.carriers, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials, m.copies, m.unshared,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs waiting for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
+		gauge("rdistccd_jobs_waiting", "Jobs that connected managers keep for want of a place, on this host or any other.", func(st Status) float64 { return float64(st.Waiting) }),
+		gauge("rdistccd_places", "Compiles that the host runs at a time.", func(st Status) float64 { return float64(st.Load.Jobs) }),
 		gauge("rdistccd_toolchains", "Compilers offered to all managers.", func(st Status) float64 { return float64(st.Toolchains) }),
 		gauge("rdistccd_toolchains_received", "Compilers that managers have sent, and are offered themselves.", func(st Status) float64 { return float64(st.Received.Toolchains) }),
 		gauge("rdistccd_toolchains_received_bytes", "Files of compilers that managers have sent.", func(st Status) float64 { return float64(st.Received.Bytes) }),

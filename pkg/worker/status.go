@@ -15,6 +15,7 @@ import (
 // Status is the state of a server, as a status page shows it.
 type Status struct {
 	Load       job.Load      `json:"load"`
+	Waiting    int           `json:"waiting"`       // jobs that managers keep for want of a place, on this host or any other
 	Ahead      int           `json:"fetched_ahead"` // jobs whose sources are fetched, or being fetched, before they have a place
 	Large      int64         `json:"large_bytes"`   // memory of sources and results beyond slots and sinks
 	Tree       bool          `json:"tree"`          // jobs of the sources form are accepted
@@ -69,7 +70,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()}, Results: s.shelves.Stats(),
+	st := Status{Load: s.loadLocked(), Waiting: s.lend.Waiting(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()}, Results: s.shelves.Stats(),
 		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants(), Streams: s.streams.all}
 	if s.arrived.store != nil {
 		st.Received = s.arrived.store.Stats()
@@ -96,6 +97,24 @@ func (s *Server) Status() Status {
 	}
 	slices.SortFunc(st.Jobs, func(a, b JobStatus) int { return cmp.Compare(b.Age, a.Age) })
 	return st
+}
+
+// Demand says how many places the server's managers could use at the moment. An autoscaler reads it.
+type Demand struct {
+	Running int `json:"running"` // compiles under way
+	Queued  int `json:"queued"`  // jobs that wait for a place here
+	Waiting int `json:"waiting"` // jobs that managers keep for want of a place, on this host or any other
+	Wanted  int `json:"wanted"`  // places that would serve all of these at once
+	Places  int `json:"places"`  // of this host
+}
+
+// Demand returns the current demand.
+func (s *Server) Demand() Demand {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := Demand{Running: s.lend.Running(), Queued: s.lend.Queued(), Waiting: s.lend.Waiting(), Places: s.o.Jobs}
+	d.Wanted = d.Running + d.Queued + d.Waiting
+	return d
 }
 
 func (s *Server) jobLocked(t *task) JobStatus {

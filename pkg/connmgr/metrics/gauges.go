@@ -16,6 +16,7 @@ var (
 	descRunning     = prometheus.NewDesc("rdistcc_cm_running", "This manager's jobs on a host or on the way there.", []string{"host"}, nil)
 	descPlaces      = prometheus.NewDesc("rdistcc_cm_places", "Compiles that a connected host runs at a time, for all managers.", []string{"host"}, nil)
 	descDemand      = prometheus.NewDesc("rdistcc_cm_demand", "Jobs that this manager told a host it could use places for.", []string{"host"}, nil)
+	descWanted      = prometheus.NewDesc("rdistcc_cm_wanted_places", "Places on hosts that would serve all jobs of this manager at once.", nil, nil)
 	descRTT         = prometheus.NewDesc("rdistcc_cm_link_rtt_seconds", "Round trip to a host, as TCP measures it.", []string{"host"}, nil)
 	descRate        = prometheus.NewDesc("rdistcc_cm_link_bytes_per_second", "Measured rate of the link to a host, in bytes a second.", []string{"host"}, nil)
 	descSpeed       = prometheus.NewDesc("rdistcc_cm_host_speed", "Speed of one core of a host, learned from compiles, relative to the average.", []string{"host"}, nil)
@@ -34,7 +35,7 @@ func (x *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descLarge
 	ch <- descCache
 	ch <- descViewAge
-	for _, d := range []*prometheus.Desc{descRunning, descPlaces, descDemand, descRTT, descRate, descSpeed, descDrained} {
+	for _, d := range []*prometheus.Desc{descRunning, descPlaces, descDemand, descWanted, descRTT, descRate, descSpeed, descDrained} {
 		ch <- d
 	}
 }
@@ -79,6 +80,7 @@ func (x *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.from.Large()))
 	ch <- prometheus.MustNewConstMetric(descDrained, prometheus.GaugeValue, float64(len(s.Drained)))
+	ch <- prometheus.MustNewConstMetric(descWanted, prometheus.GaugeValue, float64(x.from.Demand().Wanted))
 	gauge(descSlots, s.Slots.Leased, "leased")
 	gauge(descSlots, s.Slots.Free, "free")
 	gauge(descWaiting, s.Waiting.Credit, "credit")

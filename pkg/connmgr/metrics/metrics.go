@@ -21,6 +21,7 @@ import (
 // Source is where the gauges get their values. The functions are called at each scrape.
 type Source struct {
 	Status func() report.Status
+	Demand func() report.Demand
 	Large  func() int64 // returns the bytes of sources and results beyond what slots keep
 	Files  func() int   // returns how many files' contents and includes are known
 	States []string     // the states of a host's connection, without report.StateUnused

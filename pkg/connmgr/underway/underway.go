@@ -37,6 +37,7 @@ type Command struct {
 	phase  string    // one of report.Phase...
 	since  time.Time // when that phase began
 	here   bool
+	wants  bool     // it runs here, and would not if there were more hosts
 	hosts  []string // the hosts that have it now
 }
 
@@ -106,6 +107,18 @@ func (t *Table) CountBuild(build uint64) (n int) {
 	return n
 }
 
+// CountWanting returns how many commands run on the build host because hosts had no place (Command.Wants).
+func (t *Table) CountWanting() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.open {
+		if c.counts && c.wants && c.here {
+			n++
+		}
+	}
+	return n
+}
+
 // Begin marks c as a command. name is what the user knows it by, such as its source.
 func (c *Command) Begin(id uint64, name string, began time.Time) {
 	c.t.mu.Lock()
@@ -136,6 +149,13 @@ func (c *Command) EnterHere(phase string) {
 	defer c.t.mu.Unlock()
 	c.here, c.hosts = true, nil
 	c.enterLocked(phase)
+}
+
+// Wants records that c, which is to run on the build host, would run on a host if there were more of them.
+func (c *Command) Wants() {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	c.wants = true
 }
 
 // Sent records that a host has the job.

@@ -47,6 +47,15 @@ func (cl *Client) Demand() int { return cl.demand }
 // under way.
 func (cl *Client) SetDemand(jobs, builds int) { cl.demand, cl.builds = jobs, builds }
 
+// waiting returns how many jobs the client keeps for want of a place: what it says, without the jobs that it has here.
+func (cl *Client) waiting() int {
+	n := cl.demand
+	for _, c := range cl.conns {
+		n -= c.jobs
+	}
+	return max(0, n)
+}
+
 // part returns the client's weight when there is not enough for all: its own weight for each of its builds,
 // so that builds of one manager are not slower than the same builds of several managers.
 func (cl *Client) part() int { return cl.weight * max(1, min(cl.builds, MaxBuilds)) }

@@ -78,6 +78,15 @@ func (l *Ledger) Queued() int { return l.queued }
 // Running returns how many jobs have a core.
 func (l *Ledger) Running() int { return len(l.running) }
 
+// Waiting returns how many jobs the clients keep for want of a place, as they say. A client tells every host of
+// all of them, as any host may get them.
+func (l *Ledger) Waiting() (n int) {
+	for _, cl := range l.clients {
+		n += cl.waiting()
+	}
+	return n
+}
+
 // Tenants returns how many tenants have a connection.
 func (l *Ledger) Tenants() (n int) {
 	for _, t := range l.tenants {
