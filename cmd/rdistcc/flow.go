@@ -88,6 +88,11 @@ func (f *flow) try() (*result, *detour) {
 	if f.set.mode == ipc.ModeLocal {
 		return nil, byRule(reason.Mode)
 	}
+	if names := f.plan.SpecFiles(); len(names) > 0 {
+		if why := f.respell(names); why != "" {
+			return nil, byRule(why)
+		}
+	}
 	if closedUmask() {
 		return nil, byRule(reason.Diagnostics) // the compiler here could not reopen its own files
 	}

@@ -66,23 +66,27 @@ func (f *flow) runFirst(c command) (clean bool, words []byte) {
 const maxAnswer = 1 << 20
 
 // ask runs a command that describes itself on standard error, in English, and returns the text.
-func (f *flow) ask(c command) string {
+func (f *flow) ask(c command) string { return f.askIn(c, append(f.set.childEnv(), "LC_ALL=C")) }
+
+// askIn does that with another environment. It returns "" if the command fails.
+func (f *flow) askIn(c command, env []string) string {
 	var words [2]int
 	if syscall.Pipe2(words[:], syscall.O_CLOEXEC) != nil {
 		return ""
 	}
-	defer syscall.Close(words[0])
 	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
+		syscall.Close(words[0])
 		syscall.Close(words[1])
 		return ""
 	}
 	defer syscall.Close(null)
 	f.in.watch()
-	pid, err := start(c, append(f.set.childEnv(), "LC_ALL=C"), []uintptr{uintptr(null), uintptr(null), uintptr(words[1])},
+	pid, err := start(c, env, []uintptr{uintptr(null), uintptr(null), uintptr(words[1])},
 		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL})
 	syscall.Close(words[1])
 	if err != nil {
+		syscall.Close(words[0])
 		return ""
 	}
 	f.in.holds(f.conn, -pid)
@@ -98,6 +102,7 @@ func (f *flow) ask(c command) string {
 		}
 		text = append(text, buf[:n]...)
 	}
+	syscall.Close(words[0]) // one that would say more must not wait for us
 	if ws, err := f.in.reap(pid); err != nil || !ws.Exited() || ws.ExitStatus() != 0 {
 		return ""
 	}

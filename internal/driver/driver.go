@@ -77,11 +77,11 @@ func tells(line string) bool {
 func Commands(text string) ([][]string, error) {
 	var steps [][]string
 	for _, line := range commandLines(text) {
-		words, err := split(line)
+		words, piped, err := split(line)
 		if err != nil {
 			return nil, err
 		}
-		if len(words) == 0 { // only spaces: not a program
+		if piped || len(words) == 0 { // only spaces: not a program
 			return nil, ErrNotPlain
 		}
 		if len(words) == 1 && words[0] == "(in-process)" {
@@ -121,9 +121,8 @@ func commandLines(text string) []string {
 }
 
 // split undoes the driver's quoting: words with anything except letters, digits and _ / - . are in double
-// quotes, with a backslash before " \ and $.
-func split(line string) ([]string, error) {
-	var words []string
+// quotes, with a backslash before " \ and $. piped says that the program's output goes to the next one.
+func split(line string) (words []string, piped bool, err error) {
 	for i := 0; i < len(line); {
 		if line[i] == ' ' {
 			i++
@@ -133,14 +132,17 @@ func split(line string) ([]string, error) {
 		if line[i] != '"' {
 			for ; i < len(line) && line[i] != ' '; i++ {
 				if line[i] == '|' {
-					return nil, ErrNotPlain
+					if w != nil || line[i:] != "|" {
+						return nil, false, ErrNotPlain
+					}
+					return words, true, nil
 				}
 				w = append(w, line[i])
 			}
 		} else {
 			for i++; ; i++ {
 				if i >= len(line) {
-					return nil, ErrNotPlain
+					return nil, false, ErrNotPlain
 				}
 				if line[i] == '"' {
 					i++
@@ -154,7 +156,7 @@ func split(line string) ([]string, error) {
 		}
 		words = append(words, string(w))
 	}
-	return words, nil
+	return words, false, nil
 }
 
 // generalize checks the programs and puts a placeholder where the driver chose a temporary file.

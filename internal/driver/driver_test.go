@@ -8,7 +8,7 @@ import (
 
 // TestSplitUndoesQuoting: the driver's quoting, read back, gives the words.
 func TestSplitUndoesQuoting(t *testing.T) {
-	got, err := split(` /x/cc1 -D "A=\"q\\\$\"" "" "a b" -o /tmp/x.s`)
+	got, _, err := split(` /x/cc1 -D "A=\"q\\\$\"" "" "a b" -o /tmp/x.s`)
 	want := []string{"/x/cc1", "-D", `A="q\$"`, "", "a b", "-o", "/tmp/x.s"}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %q, %v; want %q", got, err, want)

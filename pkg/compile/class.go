@@ -45,6 +45,7 @@ const (
 	lto          // -flto
 	source       // the file to compile
 	toolDir      // -B: programs are looked for there first; DropTools takes it away
+	specFile     // -specs: a file of rules for the driver; Respelt takes it away
 
 	// Further files that come back; sides.go derives their names.
 	stackUsage // -fstack-usage

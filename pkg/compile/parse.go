@@ -174,6 +174,10 @@ func (p *parser) option(c class, words []string, arg string) {
 		}
 	case driverFile:
 		p.Sources = "toolchain"
+	case specFile:
+		if isDevice(arg) {
+			p.refuse(reason.NotReproducible + hereOf[hereSpecs])
+		}
 	case preproc, include:
 		if isDevice(arg) {
 			p.refuse(reason.Stdin)

@@ -133,7 +133,7 @@ func Split(argv []string, d Driver) (s *Several) {
 func (s *Several) option(c class, words []string, arg string) bool {
 	p := part{words: words}
 	switch c {
-	case unknown, isQuery, isPreprocess, isDependencies, modeSyntax, toolDir, hereToolPath, hereSpecs:
+	case unknown, isQuery, isPreprocess, isDependencies, modeSyntax, toolDir, hereToolPath, specFile, hereSpecs:
 		return false
 	case modeCompile, modeAssembly:
 		s.Links = false

@@ -90,6 +90,9 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 	case p.Local:
 		return nil, refuse(job.CausePolicy, "%s", p.Reason)
 	}
+	if len(p.SpecFiles()) > 0 {
+		return nil, refuse(job.CausePolicy, "spec files")
+	}
 	for _, name := range p.Images {
 		if !slices.ContainsFunc(b.Images, func(x job.Body) bool { return ImageName(&x) == seenFrom(b.Cwd, name) }) {
 			return nil, refuse(job.CausePolicy, "precompiled header %q, which is not among those that the job has made", name)
