@@ -192,7 +192,7 @@ install-docs:
 	install -m 0644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(doc)
 	install -m 0644 docs/*.md $(doc)/docs
-	install -m 0644 docs/img/*.svg $(doc)/docs/img
+	install -m 0644 docs/img/*.svg docs/img/*.txt $(doc)/docs/img
 	install -m 0644 deploy/config.yaml $(doc)/deploy
 
 # A deb, an rpm, a tarball and an OCI image in dist/. Builds of the same commit are equal byte for byte.

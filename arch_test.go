@@ -100,7 +100,7 @@ var edges = map[string][]string{
 	"internal/cgroup":              {},                                      // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
-	"internal/ctl":                 {"internal/builds", "internal/config", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/builds", "internal/config", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
@@ -153,6 +153,8 @@ var edges = map[string][]string{
 	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":           {"internal/unit"},
 	"internal/toolchain/parcel":    {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
+	"internal/top":                 {"internal/figure", "internal/reason", "pkg/connmgr/report"},
+	"internal/top/display":         {"internal/top"},
 	"internal/unit":                {},
 	"internal/wire":                {},
 
@@ -203,7 +205,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "internal/migrate", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "internal/migrate", "internal/top", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is
@@ -219,13 +221,16 @@ var only = map[string][]string{
 	"github.com/redis/go-redis/v9": {"pkg/resultcache/redis"},
 	"github.com/minio/minio-go/v7": {"pkg/resultcache/s3"},
 	"google.golang.org/grpc":       {"pkg/resultcache/reapi", "internal/test/kit/reapiserver"},
-	"github.com/spf13/cobra":       {"cmd/rdistcc-cm", "cmd/rdistcc-perf", "cmd/rdistccd", "internal/ctl"},
+	// What a terminal sends and understands differs from one to the next. The second has its tables of how wide characters are.
+	"charm.land/bubbletea/v2":         {"internal/top/display"},
+	"github.com/charmbracelet/x/ansi": {"internal/top"},
+	"github.com/spf13/cobra":          {"cmd/rdistcc-cm", "cmd/rdistcc-perf", "cmd/rdistccd", "internal/ctl"},
 }
 
 // heavy packages cost the wrapper start-up time, which is paid once per source
 // file: it must not link them, not even through others.
 var heavy = []string{
-	"crypto/tls", "encoding/json", "html/template", "net", "net/http", "regexp", "text/template",
+	"charm.land/bubbletea/v2", "crypto/tls", "encoding/json", "html/template", "net", "net/http", "regexp", "text/template",
 	"github.com/klauspost/compress/zstd", "github.com/prometheus/client_golang/prometheus", "github.com/spf13/cobra", "gopkg.in/yaml.v3",
 	module + "pkg/iwarp",
 }

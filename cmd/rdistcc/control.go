@@ -12,7 +12,7 @@ commands:
   builds        past builds: how long each took, and would have taken without
   trace         what ran where and when in a past build, for Perfetto or OTLP
   status        what is running, the hosts, and why compiles ran locally
-  top           the same, refreshing every second
+  top           watch that on the terminal; drain hosts with a key
   stats         totals since the manager started: places, reasons, times
   why [FILE]    where a file was last compiled, and why; without FILE, the
                 last commands

@@ -22,6 +22,7 @@ type ctl struct {
 	version  string                      // of this build
 	lookup   func(string) (string, bool) // of the environment
 	environ  func() []string             // all of it
+	in       io.Reader                   // only top's keys are read from it
 	out, err io.Writer
 	self     string // this program's file
 	cores    int
@@ -50,7 +51,7 @@ func Run(args []string, version string, out, errOut io.Writer) int {
 	if err != nil {
 		self = os.Args[0]
 	}
-	c := &ctl{version: version, lookup: os.LookupEnv, environ: os.Environ, out: out, err: errOut, self: self, cores: runtime.NumCPU(), terminal: isTerminal(out)}
+	c := &ctl{version: version, lookup: os.LookupEnv, environ: os.Environ, in: os.Stdin, out: out, err: errOut, self: self, cores: runtime.NumCPU(), terminal: isTerminal(out)}
 	return c.run(args)
 }
 

@@ -131,18 +131,32 @@ func TestWhyWithoutAFile(t *testing.T) {
 	}
 }
 
-// TestReasonsAreExplained: each reason of the documentation has a few words here.
-func TestTopDrawsAnew(t *testing.T) {
+// TestTopPrints: into pipes, on terminals that obey nothing, and where it is told to, top prints one status after the other. Package
+// display tests it on a terminal.
+func TestTopPrints(t *testing.T) {
 	s := newShell(t)
-	s.want(101, "", "at least 100ms", "top", "--every", "1ms")
-	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, reporttest.Sample()) })
-	out := s.want(0, "", "", "top", "--every", "100ms", "--times", "2")
-	if strings.Count(out, "connection manager v1") != 2 || strings.Contains(out, "\x1b") {
-		t.Errorf("top prints %q into a pipe", out)
+	s.want(101, "", "--every 1ms: at least 100ms", "top", "--every", "1ms")
+	s.want(101, "", "--times -1 is no number of times", "top", "--times", "-1")
+	sample := reporttest.Sample()
+	sample.Hosts[1].Error, sample.Underway[0].Source = "\x1b[2J\u009b\nhost", "z\x1b]0;owned\x07.c"
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if q.Args[0] == "hosts" {
+			return reply(t, sample.Hosts)
+		}
+		return reply(t, sample)
+	})
+	for _, terminal := range []bool{false, true} {
+		s.terminal = terminal
+		for _, flags := range [][]string{{"--every", "100ms"}, {"--plain", "--interval", "100ms"}} {
+			out := s.want(0, "", "", append([]string{"top", "--times", "2"}, flags...)...)
+			if strings.Count(out, "connection manager v1") != 2 || strings.Count(out, "?[2J? host") != 2 || !strings.Contains(out, "z?]0;owned?.c") || strings.ContainsAny(out, "\x1b\x07\u009b") {
+				t.Errorf("top %q prints %q", flags, out)
+			}
+		}
 	}
-	s.terminal = true
-	out = s.want(0, "", "", "top", "--every", "100ms", "--times", "2")
-	if strings.Count(out, clearScreen+"connection manager v1") != 2 {
-		t.Errorf("top prints %q", out)
+	for _, cmd := range []string{"status", "hosts"} {
+		if out := s.want(0, "", "", cmd); !strings.Contains(out, "?[2J? host") || strings.ContainsAny(out, "\x1b\x07\u009b") {
+			t.Errorf("%s prints %q", cmd, out)
+		}
 	}
 }

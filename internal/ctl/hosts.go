@@ -15,6 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/textfile"
+	"github.com/rdistcc/rdistcc/internal/top"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
@@ -87,6 +88,7 @@ func (c *ctl) hostsCommand() *cobra.Command {
 			if len(hosts) == 0 {
 				return c.print([]byte(noHosts))
 			}
+			top.Clean(&hosts)
 			return c.print(append(hostTableLines(hosts), groupLines(hosts)...))
 		},
 	}

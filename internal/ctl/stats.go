@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -130,61 +127,3 @@ func twiceReasons(list []report.TwiceCount) string {
 	}
 	return ": " + strings.Join(parts, ", ")
 }
-
-func (c *ctl) topCommand() *cobra.Command {
-	var every time.Duration
-	var times int
-	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Show the status, refreshing every second",
-		Long: "Shows the output of `rdistcc status`, refreshed every second, until it is interrupted. When the output is a file or\n" +
-			"a pipe, it prints one status after the other without escape codes.",
-		Example: "  rdistcc top\n  rdistcc top --every 5s --times 3",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if every < 100*time.Millisecond {
-				return failf(reason.ExitArguments, "--every %v: at least 100ms", every)
-			}
-			end := make(chan os.Signal, 1)
-			signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
-			defer signal.Stop(end)
-			t := time.NewTicker(every)
-			defer t.Stop()
-			for n := 1; ; n++ {
-				text := []byte("no connection manager runs; the first compile starts one\n")
-				var s report.Status
-				if _, err := c.ask(&s, "status"); err == nil {
-					text = statusText(&s, time.Now())
-				} else if !errors.Is(err, errNoManager) {
-					return err
-				} else if k := c.kept(); k != nil {
-					last, _ := k.Last()
-					text = c.lastStatusText(last, time.Now())
-				}
-				switch {
-				case c.terminal:
-					text = append([]byte(clearScreen), text...)
-				case n > 1:
-					text = append([]byte("\n"), text...)
-				}
-				if err := c.print(text); err != nil {
-					return err
-				}
-				if n == times {
-					return nil
-				}
-				select {
-				case <-t.C:
-				case <-end:
-					return nil
-				}
-			}
-		},
-	}
-	cmd.Flags().DurationVar(&every, "every", time.Second, "refresh every `DUR`")
-	cmd.Flags().IntVar(&times, "times", 0, "exit after `N` refreshes; 0 = never")
-	return cmd
-}
-
-// clearScreen is the sequence that terminals have in common (ECMA-48: CUP, ED).
-const clearScreen = "\x1b[H\x1b[2J"

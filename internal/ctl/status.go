@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/top"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
@@ -43,6 +44,7 @@ func (c *ctl) statusCommand() *cobra.Command {
 			if asJSON {
 				return c.printJSON(data)
 			}
+			top.Clean(&s)
 			return c.print(statusText(&s, time.Now()))
 		},
 	}
@@ -60,6 +62,7 @@ func (c *ctl) lastStatus(asJSON bool) error {
 	if asJSON {
 		return c.marshal(s)
 	}
+	top.Clean(s)
 	return c.print(c.lastStatusText(s, time.Now()))
 }
 
