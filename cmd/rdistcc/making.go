@@ -12,8 +12,8 @@ func (f *flow) announce() {
 	if cwd == "" {
 		return
 	}
-	l := &ipc.Lease{Version: ipc.Version, Compiler: absolute(f.cc.file, cwd), Source: f.plan.Source, Cwd: cwd,
-		Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Command: f.command(cwd)}
+	l := &ipc.Lease{Version: ipc.Version, Hosts: f.set.hostText(), Mode: f.set.mode, Compiler: absolute(f.cc.file, cwd), Source: f.plan.Source, Cwd: cwd,
+		IOTimeoutMS: f.set.ioTimeoutMS, Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.build, Command: f.command(cwd)}
 	f.announced = l.Command != nil && f.conn.Send(l.AppendMaking(nil)) == nil
 }
 

@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -39,17 +40,39 @@ func (c *client) names(k *known.Job) *names {
 	if n.k == k {
 		return n
 	}
-	*n = names{k: k, ok: c.m.results != nil && len(k.Images) == 0 && !k.Set.Timed && !readsClock(k.Body.Args)}
+	*n = names{k: k, ok: c.m.results != nil && !k.Set.Timed && !readsClock(k.Body.Args)}
+	for i := range k.Body.Images {
+		n.ok = n.ok && !readsClock(k.Body.Images[i].Args)
+	}
 	if !n.ok {
 		return n
 	}
-	n.exact = resultcache.KeyOf(c.compiler.ID, k.Body, k.Set.Sum())
+	n.exact = resultcache.KeyOf(c.compiler.ID, k.Body, sumOf(c.compiler.ID, k))
+	if len(k.Images) > 0 {
+		return n // the compiler finds what an image is made of by the names of here
+	}
 	if base, is := move.Of(cmp.Or(c.lease.Base, c.m.o.BaseDir)); is {
 		if body, is := base.Command(k.Body); is {
 			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(base.Hide)), base
 		}
 	}
 	return n
+}
+
+// sumOf returns the sum over everything that a compile can see, for the name of its result: the files of its Set and, for each
+// precompiled header, by which command of the compiler it is made, and of what.
+func sumOf(tc unit.ToolchainID, k *known.Job) [sha256.Size]byte {
+	sum := k.Set.Sum()
+	if len(k.Images) == 0 {
+		return sum
+	}
+	h := sha256.New()
+	h.Write(sum[:])
+	for i, in := range k.Images {
+		key := resultcache.KeyOf(tc, &k.Body.Images[i], in.Sum())
+		h.Write(key[:])
+	}
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // onCached answers with a result from the cache, if there is one. It reports whether it has answered.

@@ -51,7 +51,7 @@ func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
 func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Result, *ipc.GoLocal) {
 	began := time.Now()
 	t := c.knownTask(k)
-	if c.m.o.shelves() {
+	if c.m.o.shelves() && len(k.Images) == 0 { // a host compares no jobs by what precompiled headers are made of
 		t.Result, t.Join = n.exact, c.mayFind()
 		if n.base != "" && len(n.base) <= job.MaxBase {
 			t.Below, t.Moved = string(n.base), n.moved

@@ -17,12 +17,16 @@ func (c *client) onMaking(f *ipc.Lease) {
 		return
 	}
 	compiler := c.m.compilers.Of(found, f.Compiler)
-	c.makes = c.m.known.Make(&known.Command{Lease: f, Compiler: &compiler})
+	if c.makes = c.m.known.Make(&known.Command{Lease: f, Compiler: &compiler}); c.makes != nil {
+		c.ahead = c.makeAhead(f, compiler.ID)
+	}
 }
 
 // onMade keeps how the precompiled header was made, before the wrapper's build goes on.
 func (c *client) onMade() error {
 	if c.makes != nil {
+		c.ahead.end(true)
+		c.ahead = nil // whoever has got the job makes the header to its end
 		c.makes.Made(c.Context())
 		c.endMaking()
 	}
@@ -31,6 +35,7 @@ func (c *client) onMade() error {
 
 func (c *client) endMaking() {
 	if c.makes != nil {
+		c.ahead.end(false)
 		c.makes.End()
 		c.makes = nil
 	}

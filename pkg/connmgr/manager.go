@@ -22,6 +22,7 @@
 //	status keep                  what the manager knows, and how it is kept on disk
 //	slot turn record tell        a client's memory, its turn on this machine, its record, what its wrapper is told
 //	object task                  the job that attempts get
+//	ahead                        precompiled headers that hosts make while they are made here
 //	audit audit_hit race         a job compiled twice for comparison; attempts in sequence and in parallel
 //	clock check                  results that depend on when they were made; results that others have kept
 //	second cached                results of compiles that have read the same; what the cache has of a job, and what it keeps
@@ -139,6 +140,7 @@ type client struct {
 	share bool           // it runs locally because the scheduler has placed it here
 	began time.Time      // when it was told to run locally
 	makes *known.Making  // the precompiled header that it makes here, or nil
+	ahead *ahead         // its making on hosts meanwhile, or nil
 
 	// the outcome
 	record   report.JobRecord

@@ -37,6 +37,7 @@ type Attempt struct {
 	Carrier job.Carrier // how the source travels; set by Run
 	Alone   bool        // the host has to compile it, whatever it has; set by the caller
 	Hedge   bool        // it is the second of two at the same time; set by the caller
+	Ahead   bool        // nothing waits for it, so what it takes, or a refusal, says nothing of its host; set by the caller
 
 	grant    farm.Grant // that it uses
 	link     *link.Link // to Host

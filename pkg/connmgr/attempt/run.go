@@ -23,6 +23,10 @@ func (a *Attempt) Run() {
 // ended tells the farm, and the history, the outcome of the attempt.
 func (a *Attempt) ended() {
 	e := farm.End{Outcome: a.Out.Blame, Report: a.report()}
+	if a.Ahead && e.Outcome != scheduler.Gone && e.Outcome != scheduler.Fault {
+		a.Farm.Ended(a.grant, farm.End{Outcome: scheduler.Unused, Report: scheduler.Report{ID: a.grant.Req.ID}})
+		return
+	}
 	switch e.Outcome {
 	case scheduler.OK:
 		e.Result = resultBytes(a.Out.Result)

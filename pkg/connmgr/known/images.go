@@ -146,7 +146,7 @@ func (m *Making) recipe(ctx context.Context) *recipe {
 	if !ok {
 		return nil
 	}
-	l, cmd, set := m.c.Lease, m.c.Lease.Command, m.reads()
+	set := m.reads()
 	if set == nil {
 		return nil
 	}
@@ -157,8 +157,7 @@ func (m *Making) recipe(ctx context.Context) *recipe {
 	if began, _ := m.from.List(); began != r.list {
 		return nil
 	}
-	r.body = job.Body{Argv0: cmd.Argv0, Compiler: cmd.Real, Args: m.plan.Whole(), Language: m.plan.Language, Name: filepath.Base(m.plan.Source), Cwd: l.Cwd,
-		Env: cmd.Env, Outputs: m.plan.Makes.Outputs, Lists: []unit.ContentID{r.list}}
+	r.body = m.body(r.list)
 	return r
 }
 

@@ -79,8 +79,8 @@ func TestSequences(t *testing.T) {
 			build := func(more string) {
 				s.sh(dir, "$RD "+m.cc+" -O1 -g -x "+m.language+" "+more+" h.h -o "+m.image)
 			}
-			build("")
 			before := s.metric("rdistccd_images_made_total")
+			build("")
 			s.use("made", dir, remote, compile()...)
 			s.use("again", dir, remote, compile("-DX=1")...)
 			if made := s.metric("rdistccd_images_made_total") - before; made != 1 {

@@ -1,0 +1,111 @@
+package connmgr
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/outputs"
+	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// Nothing that uses a precompiled header can be compiled before that is there, and each host has to make it first. So hosts
+// make it while it is made here, by jobs that do nothing else: otherwise the first compile on each host would wait for it.
+
+// mostAhead bounds the hosts that make one header ahead. In a larger farm, the others make it when they get a compile that uses
+// it.
+const mostAhead = 16
+
+// ahead is the making of one precompiled header on hosts while it is made here.
+type ahead struct {
+	m      *Manager
+	k      *known.Job
+	t      *attempt.Task
+	job    scheduler.Job
+	ctx    context.Context    // ends all of it
+	cancel context.CancelFunc // ends ctx
+	picks  context.Context    // ends the search for hosts
+	enough context.CancelFunc // ends picks
+}
+
+// makeAhead has hosts of the command's list make the header that it makes here. It returns nil if no host can.
+func (c *client) makeAhead(f *ipc.Lease, id unit.ToolchainID) *ahead {
+	list := c.m.lists.Of(f.Hosts)
+	k := c.makes.Ahead()
+	if k == nil || list.Err != nil || list.Empty() || f.Mode == ipc.ModeLocal {
+		return nil
+	}
+	c.lease = f
+	a := &ahead{m: c.m, k: k, job: scheduler.Job{Hosts: list.Sched, Tried: make(map[string]bool), Toolchain: id, Tree: true, NoLocal: true,
+		Since: time.Now(), Bytes: k.Images[0].Len, Build: c.build()}}
+	base := c.m.base
+	a.t = &attempt.Task{Base: &base, UID: c.uid, Toolchain: id, Name: f.Source, Limit: c.timeLimit(), Compress: list.Compress, Body: k.Body, Known: k,
+		Object: func() (outputs.Object, bool) { return outputs.Object{}, false }}
+	c.lease = nil
+	a.ctx, a.cancel = context.WithCancel(c.m.ctx)
+	a.picks, a.enough = context.WithCancel(a.ctx)
+	c.m.farm.Want(list.Sched, nil)
+	c.m.clients.Go(a.run)
+	return a
+}
+
+// run sends the job to one host after the other, and returns when all have ended.
+func (a *ahead) run() {
+	defer a.cancel()
+	stop := context.AfterFunc(a.ctx, a.enough)
+	defer stop()
+	a.m.clients.Go(func() {
+		select {
+		case <-a.m.service.stopping:
+			a.cancel()
+		case <-a.ctx.Done():
+		}
+	})
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range min(mostAhead, len(a.job.Hosts)) {
+		x := a.next()
+		if x == nil {
+			return
+		}
+		all.Go(func() {
+			x.Run()
+			a.m.o.Log.Debug("precompiled header ahead", "source", a.t.Name, "host", x.Host.Addr, "made", x.Out.Result != nil)
+			x.Release()
+		})
+	}
+}
+
+// next returns an attempt on one more host, or nil if there is none, or the header has been made here.
+func (a *ahead) next() *attempt.Attempt {
+	sink, err := a.m.memory.TrySink(a.t.UID)
+	if sink == nil || err != nil {
+		return nil
+	}
+	r := farm.NewRequest(a.m.ids.Add(1), a.job)
+	g, err := a.m.farm.Pick(a.picks, r)
+	if err != nil || g.Host == nil {
+		sink.Drop()
+		return nil
+	}
+	a.job.Tried[g.Host.Addr] = true
+	x := attempt.New(a.ctx, a.t, g, sink, time.Now())
+	x.Ahead = true
+	return x
+}
+
+// end says that the command here has ended. If it has made no header, hosts need none.
+func (a *ahead) end(made bool) {
+	switch {
+	case a == nil:
+	case made:
+		a.enough()
+	default:
+		a.cancel()
+	}
+}
