@@ -14,7 +14,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs install install-docs package clean deps $(PROGRAMS)
+.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs charts manifests install install-docs package clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -168,6 +168,17 @@ interop: all
 netns:
 	$(call need,$(GO) gcc make)
 	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./internal/netlab ./internal/test/suite/network $(NETNSFLAGS)
+
+# The Helm chart and the plain manifests, held against Helm's library and Kubernetes' types: in a module of its own, so that nobody
+# else downloads them. Its first build takes four minutes of CPU.
+charts:
+	$(call need,$(GO))
+	cd deploy/helm/check && $(GO) vet . && $(GO) test -count=1 -timeout 10m .
+
+# deploy/kubernetes, as the chart makes it.
+manifests:
+	$(call need,$(GO))
+	cd deploy/helm/check && $(GO) test -count=1 -timeout 10m -run '^TestPlainManifests$$' . -update
 
 install: all install-docs
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana \
