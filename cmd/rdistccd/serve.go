@@ -212,6 +212,7 @@ func (d *daemon) work() (err error) {
 	if err := d.checkConfined(); err != nil {
 		return err
 	}
+	d.tellPod(os.Getenv)
 	registry := telemetry.NewRegistry()
 	shown := telemetry.ServerOptions{
 		Listener: pages, Registry: registry, Ready: d.w.Ready, Note: d.note, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
@@ -301,6 +302,14 @@ func (d *daemon) checkConfined() error {
 		d.log.Warn("COMPILES ARE NOT CONFINED, as set, and jobs are taken from beyond this machine: anyone who may send jobs can do here what this process's user can; --sandbox auto confines them", "addr", l.Addr().String())
 	}
 	return nil
+}
+
+// tellPod says in a pod of Kubernetes what makes private trees possible there: the log's line about them knows only what the kernel refused.
+func (d *daemon) tellPod(getenv func(string) string) {
+	if getenv("KUBERNETES_SERVICE_HOST") == "" || d.cfg.Daemon.Tree == "off" || d.w.Status().Tree {
+		return
+	}
+	d.log.Warn("this pod has no private trees, so it compiles preprocessed text only and can be sent no compilers: set the chart's value confinement to userns or seccomp (docs/kubernetes.md, Confinement)")
 }
 
 // run waits for signals, drains, and returns when all is done.

@@ -82,3 +82,31 @@ func TestTreeSetting(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	r.stops(0)
 }
+
+// TestPodWithoutTrees: in a pod, a daemon that can make no trees names the chart's value too. Elsewhere, and where trees are not wanted, it
+// does not.
+func TestPodWithoutTrees(t *testing.T) {
+	said := func(env, settings string) string {
+		cmd := confined(t, "--listen", "127.0.0.1:0", "--http", "", "--config", configFile(t, settings))
+		if cmd.Env == nil {
+			cmd.Env = os.Environ()
+		}
+		cmd.Env = append(cmd.Env, env)
+		r := start(t, cmd)
+		r.find(`msg=listening`)
+		r.signal(syscall.SIGTERM)
+		r.stops(0)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return strings.Join(r.log, "\n")
+	}
+	const pod, none = "KUBERNETES_SERVICE_HOST=10.96.0.1", ""
+	for _, c := range []struct {
+		env, settings string
+		want          int
+	}{{pod, none, 1}, {"X=", none, 0}, {pod, none + "daemon: {tree: off}\n", 0}} {
+		if log := said(c.env, c.settings); strings.Count(log, "set the chart's value confinement to userns or seccomp") != c.want {
+			t.Errorf("%s, %q: the line about the chart is not there %d times in\n%s", c.env, c.settings, c.want, log)
+		}
+	}
+}

@@ -36,6 +36,14 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
+	if root := os.Getenv(inPod); root != "" {
+		status, err := becomePod(root, os.Args)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "pod:", err)
+			status = 1
+		}
+		os.Exit(status)
+	}
 	status := m.Run()
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)
