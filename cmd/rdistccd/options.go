@@ -141,6 +141,7 @@ func fixed(a, b *config.Config) []string {
 		{"toolchains.accept", a.Toolchains.Accept == b.Toolchains.Accept},
 		{"toolchains.dir", a.Toolchains.Dir == b.Toolchains.Dir},
 		{"toolchains.size", a.Toolchains.Size == b.Toolchains.Size},
+		{"distcc", reflect.DeepEqual(a.Distcc, b.Distcc)},
 		{"log.file", a.Log.File == b.Log.File},
 		{"log.audit", a.Log.Audit == b.Log.Audit},
 	} {

@@ -49,6 +49,7 @@ type daemon struct {
 	readers atomic.Pointer[[]string] // http.readers
 	listen  []iwarp.Listener
 	quiet   func() // ends the announcements; nil: there are none
+	distcc  distccSide
 }
 
 // serve runs the daemon until a signal ends it. What can fail because of a wrong setting comes
@@ -62,6 +63,9 @@ func serve(load func() (*config.Config, error)) (err error) {
 		return err
 	}
 	if err := checkListen(d.cfg, d.id.Mode()); err != nil {
+		return err
+	}
+	if err := checkDistcc(d.cfg, d.id.Mode()); err != nil {
 		return err
 	}
 	sockets, err := telemetry.Sockets(os.Getenv, os.Getpid())
@@ -84,6 +88,10 @@ func serve(load func() (*config.Config, error)) (err error) {
 	if err := d.open(sockets); err != nil {
 		return err
 	}
+	if err := d.openDistcc(); err != nil {
+		return err
+	}
+	defer d.distcc.close()
 	if file := d.cfg.Daemon.PIDFile; file != "" {
 		if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
 			return fmt.Errorf("write pid file: %w", err)
@@ -248,6 +256,9 @@ func (d *daemon) work() (err error) {
 		d.w.Serve(l)
 		d.log.Info("listening", "addr", l.Addr().String(), "jobs", jobs, "identity", d.id.Mode().String(), "version", build.Version, "config", c.Path())
 	}
+	if err := d.serveDistcc(registry); err != nil {
+		return err
+	}
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
 }
@@ -292,14 +303,21 @@ func (d *daemon) checkConfined() error {
 	if st.Measures.Level() != sandbox.Off {
 		return nil
 	}
+	var all []net.Addr
 	for _, l := range d.listen {
-		if ap, ok := l.Addr().(*net.TCPAddr); ok && ap.IP.IsLoopback() {
+		all = append(all, l.Addr())
+	}
+	for _, l := range d.distcc.listen {
+		all = append(all, l.Addr())
+	}
+	for _, a := range all {
+		if isLoopback(a) {
 			continue
 		}
 		if st.Mode != worker.SandboxOff {
-			return fmt.Errorf("listen on %s: compiles cannot be confined here, and anyone who may send jobs could do what this user can (the log says what is missing); listen on 127.0.0.1, or accept it with --sandbox off", l.Addr())
+			return fmt.Errorf("listen on %s: compiles cannot be confined here, and anyone who may send jobs could do what this user can (the log says what is missing); listen on 127.0.0.1, or accept it with --sandbox off", a)
 		}
-		d.log.Warn("COMPILES ARE NOT CONFINED, as set, and jobs are taken from beyond this machine: anyone who may send jobs can do here what this process's user can; --sandbox auto confines them", "addr", l.Addr().String())
+		d.log.Warn("COMPILES ARE NOT CONFINED, as set, and jobs are taken from beyond this machine: anyone who may send jobs can do here what this process's user can; --sandbox auto confines them", "addr", a.String())
 	}
 	return nil
 }
@@ -336,6 +354,7 @@ func (d *daemon) run(signals <-chan os.Signal) error {
 				if d.quiet != nil {
 					d.quiet()
 				}
+				d.distcc.drain()
 				drained = make(chan error, 1)
 				go func() { drained <- d.w.Drain(ctx) }()
 			}
@@ -359,7 +378,7 @@ func (d *daemon) reload() {
 	}
 	c, err := d.load()
 	if err == nil {
-		err = checkListen(c, d.id.Mode())
+		err = errors.Join(checkListen(c, d.id.Mode()), checkDistcc(c, d.id.Mode()))
 	}
 	if err != nil {
 		d.log.Error("reload: settings stay as they are", "err", err)

@@ -34,6 +34,7 @@ type Config struct {
 	Cache       Cache      `yaml:"cache"`
 	Manager     Manager    `yaml:"manager"`
 	Daemon      Daemon     `yaml:"daemon"`
+	Distcc      Distcc     `yaml:"distcc"`
 
 	path    string            // of the file, or empty
 	origins map[string]string // key: where its value came from; absent = default
@@ -204,6 +205,14 @@ type Daemon struct {
 	CompileUsers int `yaml:"compile-users"`
 	// SlotAccess says how clients get access to slots: auto, anew (for each job), kept (while they are connected).
 	SlotAccess string `yaml:"slot-access"`
+}
+
+// Distcc lets a daemon serve clients of distcc as well, which prove nothing.
+type Distcc struct {
+	Listen []string `yaml:"listen"` // empty = not at all
+	Allow  []string `yaml:"allow"`  // networks whose clients are served; required beyond loopback
+	// WithoutProof accepts that clients of distcc prove nothing, on a daemon whose own clients have to.
+	WithoutProof bool `yaml:"without-proof"`
 }
 
 // Default returns the settings without any file or flag.

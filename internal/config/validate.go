@@ -98,6 +98,8 @@ func (c *Config) Validate() error {
 		{"daemon.work-dir", absoluteOrEmpty(c.Daemon.WorkDir)},
 		{"daemon.tree", oneOf(c.Daemon.Tree, "auto", "require", "off")},
 		{"daemon.compile-users", between(c.Daemon.CompileUsers, 0, 1<<31-1<<16)},
+		{"distcc.listen", eachAddr(c.Distcc.Listen)},
+		{"distcc.allow", networks(c.Distcc.Allow)},
 		{"daemon.job-timeout", within(c.Daemon.JobTimeout, time.Second, 24*time.Hour)},
 	}
 	checks = append(checks, slices.Concat(c.Cache.Redis.checks(), c.Cache.S3.checks(), c.Cache.REAPI.checks())...)
@@ -314,6 +316,10 @@ func listen(addrs []string) error {
 	if len(addrs) == 0 {
 		return fmt.Errorf("names no address")
 	}
+	return eachAddr(addrs)
+}
+
+func eachAddr(addrs []string) error {
 	for _, a := range addrs {
 		if err := addr(a); err != nil {
 			return err
@@ -351,9 +357,14 @@ func ParseNetwork(s string) (netip.Prefix, error) {
 }
 
 // Networks returns the parsed daemon.allow.
-func (c *Config) Networks() []netip.Prefix {
+func (c *Config) Networks() []netip.Prefix { return parsed(c.Daemon.Allow) }
+
+// Networks returns Allow.
+func (d *Distcc) Networks() []netip.Prefix { return parsed(d.Allow) }
+
+func parsed(list []string) []netip.Prefix {
 	var out []netip.Prefix
-	for _, s := range c.Daemon.Allow {
+	for _, s := range list {
 		if p, err := ParseNetwork(s); err == nil { // Validate rejected the others
 			out = append(out, p)
 		}

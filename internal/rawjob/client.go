@@ -1,6 +1,6 @@
 // Package rawjob sends jobs to a daemon exactly as given: without the wrapper's checks, without the
 // manager's care, and without compiling anything here if the daemon rejects them. Its purpose is to judge a
-// daemon.
+// daemon, and to hand a daemon the jobs of clients that speak another protocol.
 package rawjob
 
 import (
@@ -72,6 +72,11 @@ type Options struct {
 	Want int      // credits that it asks for, and so the most jobs that are with the daemon at a time; 0 = 1
 	Key  *psk.Key // the pre-shared key; nil: there is none
 
+	// Name is what the client calls itself; empty: this machine's name. Boot is a random number that connections of the same
+	// client share; zero: each stands for itself.
+	Name string
+	Boot [16]byte
+
 	// Demand is how many places it claims to have use for; 0: it claims nothing. Keep: a Recall is
 	// acknowledged, and no credit is returned.
 	Demand uint16
@@ -131,7 +136,7 @@ func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Opti
 			return err
 		}
 	}
-	hi := job.Greeting{Version: c.version}
+	hi := job.Greeting{Version: c.version, Boot: o.Boot}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil)}
 	if a := dev.Attr(); a.RDMARead {
 		p.IRD = uint16(min(reads, a.MaxIRD))
@@ -154,9 +159,11 @@ func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Opti
 	if err := c.agree(proving); err != nil {
 		return err
 	}
-	name, err := os.Hostname()
-	if err != nil {
-		name = "unknown"
+	name := o.Name
+	if name == "" {
+		if name, err = os.Hostname(); err != nil {
+			name = "unknown"
+		}
 	}
 	err = c.send(&job.Hello{Name: job.Clip(name, job.MaxName), Want: uint16(min(max(o.Want, 1), maxCredits))}, 0)
 	if err == nil && o.Demand > 0 {

@@ -12,14 +12,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// admit rejects a connection request, or starts to serve the connection.
-func (s *Server) admit(req iwarp.ConnRequest) {
-	if streams.Wanted(req.Info().PrivateData) {
+// admit rejects a connection request, or starts to serve the connection. via is that of ServeOnBehalf.
+func (s *Server) admit(req iwarp.ConnRequest, via string) {
+	if via == "" && streams.Wanted(req.Info().PrivateData) {
 		s.admitStream(req)
 		return
 	}
 	remote := req.Info().Remote
-	g, claim, r := s.judge(req)
+	g, claim, r := s.judge(req, via)
 	if r != nil {
 		s.reject(req, r)
 		return
@@ -27,7 +27,7 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastConn++
-	c := newConn(s, s.lastConn, remote)
+	c := newConn(s, s.lastConn, remote, via)
 	c.version, c.boot, c.peer = g.Version, g.Boot, peerOf(req.Info())
 	c.proof = "address"
 	if req.Info().Peer != "" {
@@ -70,9 +70,12 @@ func (s *Server) mayConnect(info *iwarp.ConnInfo) *job.Rejection {
 
 // judge decides about a connection request. It returns why the request is rejected, or the peer's Greeting
 // and, if it has to prove itself, its claim.
-func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim, no *job.Rejection) {
+func (s *Server) judge(req iwarp.ConnRequest, via string) (g job.Greeting, claim *psk.Claim, no *job.Rejection) {
 	info := req.Info()
-	if no = s.mayConnect(&info); no != nil {
+	if via == "" {
+		no = s.mayConnect(&info)
+	}
+	if no != nil {
 		return g, nil, no
 	}
 	g, err := job.ParseGreeting(info.PrivateData)
@@ -82,7 +85,10 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	if !job.Speaks(g.Version) {
 		return g, nil, &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon speaks versions %d and %d, not %d", job.Oldest, job.Version, g.Version)}
 	}
-	if claim, no = s.credentials(&info, len(g.Auth) > 0); no != nil {
+	if via == "" {
+		claim, no = s.credentials(&info, len(g.Auth) > 0)
+	}
+	if no != nil {
 		return g, nil, no
 	}
 	s.mu.Lock()

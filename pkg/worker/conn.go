@@ -32,6 +32,7 @@ type conn struct {
 	log     *slog.Logger
 	id      uint64
 	remote  net.Addr
+	via     string // another protocol, in which the client speaks with this process; empty: it speaks ours itself
 	since   time.Time
 	version uint16   // of the protocol, as in the Greeting
 	boot    [16]byte // of the Greeting
@@ -103,10 +104,14 @@ type listing struct {
 // errLost ends what was under way on a connection that is gone.
 var errLost = errors.New("connection lost")
 
-func newConn(s *Server, id uint64, remote net.Addr) *conn {
+func newConn(s *Server, id uint64, remote net.Addr, via string) *conn {
+	log := s.o.Log.With("client", id, "remote", remote.String())
+	if via != "" {
+		log = log.With("via", via)
+	}
 	return &conn{
-		s: s, id: id, remote: remote, since: time.Now(),
-		log:     s.o.Log.With("client", id, "remote", remote.String()),
+		s: s, id: id, remote: remote, via: via, since: time.Now(),
+		log:     log,
 		credits: make(map[uint64]*credit),
 		tasks:   make(map[uint64]*task),
 		sending: make(map[uint64]*credit),

@@ -93,7 +93,7 @@ func (c *conn) close(why error) {
 	}
 	c.work.Wait()
 	level := slog.LevelInfo
-	if c.lent.Client() == nil {
+	if c.lent.Client() == nil || c.via != "" {
 		level = slog.LevelDebug // otherwise any peer could fill the log
 	}
 	s.o.Audit.Gone(c.auditPeer(), c.jobs, time.Since(c.since), c.qp.Err())

@@ -250,7 +250,7 @@ func TestStrangerIsDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := &stranger{}
-	ts.admit(req)
+	ts.admit(req, "")
 	j, err := job.ParseRejection(req.answer)
 	if err != nil || j.Cause != job.CauseDenied || !strings.Contains(j.Detail, "192.0.2.7 is in no network of --allow") {
 		t.Errorf("answer %+v, %v", j, err)

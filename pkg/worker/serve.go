@@ -184,7 +184,11 @@ func (c *conn) hello(m *job.Hello) error {
 	c.enterLocked(connServing)
 	s.lend.Join(c.lent, c.boot, int(m.Weight), int(m.Want))
 	c.log = c.log.With("name", m.Name)
-	c.log.Info("client connected", "version", cmp.Or(m.Program, "not told"), "protocol", c.version)
+	level := slog.LevelInfo
+	if c.via != "" {
+		level = slog.LevelDebug // it is there for a single job
+	}
+	c.log.Log(context.Background(), level, "client connected", "version", cmp.Or(m.Program, "not told"), "protocol", c.version)
 	s.o.Audit.Connected(c.auditPeer())
 	if err = c.openBoardLocked(); err != nil {
 		return err

@@ -143,5 +143,11 @@ func (s *Server) Settings() Settings { return *s.settings.Load() }
 // Toolchains returns the compilers that the server offers.
 func (s *Server) Toolchains() []toolchain.Toolchain { return s.compilers.List() }
 
+// Offered returns the same, and whether more may follow because compilers are still being identified.
+func (s *Server) Offered() (list []toolchain.Toolchain, more bool) { return s.compilers.Now() }
+
+// Trees reports whether the host can show private trees. It does not change.
+func (s *Server) Trees() bool { return s.places.Trees }
+
 // Identifying reports whether compilers are still being identified since the start.
 func (s *Server) Identifying() bool { return s.compilers.Identifying() }

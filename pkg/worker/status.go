@@ -43,10 +43,11 @@ type StoreStatus struct {
 
 // JobStatus describes one job that the server has now.
 type JobStatus struct {
-	Client string        `json:"client"` // the name that its manager gives itself
-	Remote string        `json:"remote"` // the manager's address
-	Source string        `json:"source"` // as the command names it; empty: not read yet
-	Phase  string        `json:"phase"`  // fetches, waits, compiles or answers
+	Client string        `json:"client"`        // the name that its manager gives itself
+	Remote string        `json:"remote"`        // the manager's address
+	Via    string        `json:"via,omitempty"` // another protocol that the job came by
+	Source string        `json:"source"`        // as the command names it; empty: not read yet
+	Phase  string        `json:"phase"`         // fetches, waits, compiles or answers
 	Age    time.Duration `json:"age_ns"`
 }
 
@@ -56,10 +57,11 @@ type ClientStatus struct {
 	Name     string    `json:"name"`              // the name that its manager gives itself
 	Version  string    `json:"version,omitempty"` // of its program; empty: it does not say
 	Remote   string    `json:"remote"`
-	Credits  int       `json:"credits"` // unspent
-	InHand   int       `json:"in_hand"` // jobs queued or running
-	Weight   int       `json:"weight"`  // of its manager
-	Demand   int       `json:"demand"`  // of its manager; -1: it did not say
+	Via      string    `json:"via,omitempty"` // another protocol by which it is here for one job
+	Credits  int       `json:"credits"`       // unspent
+	InHand   int       `json:"in_hand"`       // jobs queued or running
+	Weight   int       `json:"weight"`        // of its manager
+	Demand   int       `json:"demand"`        // of its manager; -1: it did not say
 	Jobs     uint64    `json:"jobs"`
 	Since    time.Time `json:"since"`
 	BytesIn  uint64    `json:"bytes_in"`
@@ -82,7 +84,7 @@ func (s *Server) Status() Status {
 		if c.claim != nil {
 			continue // it has not proven itself yet
 		}
-		q := ClientStatus{Tenant: c.lent.Tenant().Name(), Name: c.name, Version: c.program, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
+		q := ClientStatus{Tenant: c.lent.Tenant().Name(), Name: c.name, Version: c.program, Remote: c.remote.String(), Via: c.via, Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
 		if cl := c.lent.Client(); cl != nil {
 			q.Weight, q.Demand = cl.Weight(), cl.Demand()
 		}
@@ -118,7 +120,7 @@ func (s *Server) Demand() Demand {
 }
 
 func (s *Server) jobLocked(t *task) JobStatus {
-	j := JobStatus{Client: t.c.name, Remote: t.c.remote.String(), Phase: "fetches", Age: time.Since(t.queued)}
+	j := JobStatus{Client: t.c.name, Remote: t.c.remote.String(), Via: t.c.via, Phase: "fetches", Age: time.Since(t.queued)}
 	switch {
 	case t.lent.Runs():
 		j.Phase = "compiles"

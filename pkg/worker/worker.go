@@ -232,7 +232,14 @@ func (s *Server) endRunners() {
 }
 
 // Serve takes connections from l until Drain or Close, and closes l.
-func (s *Server) Serve(l iwarp.Listener) {
+func (s *Server) Serve(l iwarp.Listener) { s.serve(l, "") }
+
+// ServeOnBehalf is Serve for connections that this process itself makes, each on behalf of a client of another protocol, which
+// via names. Their address is that client's. They prove nothing, and Settings.Allow does not apply: the caller has decided who
+// may send jobs in this way.
+func (s *Server) ServeOnBehalf(l iwarp.Listener, via string) { s.serve(l, via) }
+
+func (s *Server) serve(l iwarp.Listener, via string) {
 	s.serving.Go(func() {
 		defer l.Close()
 		for {
@@ -243,7 +250,7 @@ func (s *Server) Serve(l iwarp.Listener) {
 				}
 				return
 			}
-			s.admit(req)
+			s.admit(req, via)
 		}
 	})
 }
