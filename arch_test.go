@@ -23,8 +23,8 @@ var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
-	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/received", "pkg/worker/workdir"},
+	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"},                                                                                                                       // a raw job is also what the hostile ones are sent by
+	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
 	// the stack: verbs over sockets, and other providers of them
 	"pkg/iwarp":           {"internal/spin", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
@@ -88,6 +88,9 @@ var edges = map[string][]string{
 	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
 	"pkg/worker/auditlog":           {"internal/job"},
 	"pkg/worker/capture":            {"internal/shm"},
+	"pkg/worker/distcc":             {"internal/job", "internal/rawjob", "internal/reason", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/iwarp", "pkg/worker/distcc/proto"}, // a client of the worker's, in the same process
+	"pkg/worker/distcc/lzo":         {},
+	"pkg/worker/distcc/proto":       {"pkg/worker/distcc/lzo"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
 	"pkg/worker/shares":             {},
 	"pkg/worker/received":           {"internal/compress", "internal/toolchain/parcel", "internal/unit"},
@@ -193,6 +196,7 @@ var edges = map[string][]string{
 	"internal/test/suite/images":           {}, // tests only
 	"internal/test/suite/toolchains":       {}, // tests only
 	"internal/test/suite/upgrade":          {}, // tests only
+	"internal/test/suite/distcc":           {}, // tests only
 	"internal/test/suite/equal":            {}, // tests only
 	"internal/test/suite/faults":           {}, // tests only
 	"internal/test/suite/network":          {}, // tests only
@@ -205,7 +209,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "internal/migrate", "internal/top", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "internal/migrate", "internal/top", "pkg/worker/policy", "pkg/worker/distcc/lzo", "pkg/worker/distcc/proto", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is

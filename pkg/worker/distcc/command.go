@@ -25,6 +25,12 @@ func parse(args []string, tc *toolchain.Toolchain) (*compile.Plan, error) {
 	if !ok {
 		return nil, job.Refuse(job.CausePolicy, "compiler's name %q", args[0])
 	}
+	for _, w := range args[1:] {
+		// Whether there is a program in that directory is known to the client only, and distcc sends the command anyway.
+		if strings.HasPrefix(w, "-B") || strings.HasPrefix(w, "--prefix") {
+			return nil, job.Refuse(job.CausePolicy, "%q, which may name other programs", w)
+		}
+	}
 	p := compile.Parse(args[1:], d, nil)
 	switch {
 	case p.Local:

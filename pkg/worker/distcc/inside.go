@@ -33,7 +33,7 @@ func NewInside() (*Inside, error) {
 
 // Dial connects to the worker on behalf of a client at remote.
 func (in *Inside) Dial(ctx context.Context, remote netip.AddrPort, boot [16]byte) (*rawjob.Client, error) {
-	return rawjob.DialWith(ctx, in.dev, remote.String(), rawjob.Options{Want: 1, Name: remote.Addr().String(), Boot: boot})
+	return rawjob.DialWith(ctx, in.dev, remote.String(), rawjob.Options{Want: 1, Name: "distcc", Boot: boot})
 }
 
 // dial makes a pair of sockets and hands one of them to Accept.

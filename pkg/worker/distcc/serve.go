@@ -45,9 +45,9 @@ func (s *Server) serve(c net.Conn, at netip.AddrPort) {
 	// Nothing follows a request, so whatever comes means that nobody waits for the answer. A client that only shuts its own
 	// direction cannot be told from one that was killed; distcc's does not.
 	watched := make(chan struct{})
+	_ = c.SetReadDeadline(time.Time{})
 	go func() {
 		defer close(watched)
-		_ = c.SetReadDeadline(time.Time{})
 		_, _ = c.Read(make([]byte, 1))
 		cancel(errGone)
 	}()
@@ -59,7 +59,7 @@ func (s *Server) serve(c net.Conn, at netip.AddrPort) {
 	if err == nil {
 		err = s.write(c, reply, q.Version)
 	}
-	if ctx.Err() != nil && s.ctx.Err() == nil {
+	if err != nil && ctx.Err() != nil && s.ctx.Err() == nil {
 		err = errGone
 	}
 	s.o.Metrics.count(resultOf(err))
