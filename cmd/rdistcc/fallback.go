@@ -24,6 +24,9 @@ func (f *flow) local(why string, turn ipc.Turn) int {
 		return 128 + int(s)
 	}
 	f.rec.reason = why
+	if names := f.plan.SpecFiles(); len(names) > 0 && f.plan.FromHeader() && f.set.mode != ipc.ModeLocal {
+		_ = f.respell(names) // hosts may be able to make the header, though it is made here
+	}
 	if f.conn == nil {
 		// Commands that need the manager report trouble with it; this one does not.
 		f.conn, _ = f.set.connect(f.plan.Makes != nil && f.set.mode != ipc.ModeLocal)

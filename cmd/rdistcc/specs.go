@@ -49,7 +49,7 @@ func (f *flow) respell(names []string) (why string) {
 		if why := plan.FindModules(""); why != "" {
 			return why
 		}
-		if plan.Local {
+		if plan.Local && plan.Makes == nil {
 			return plan.Reason
 		}
 		f.plan = plan

@@ -42,13 +42,18 @@ func ReadAnswer(text string) (*Answer, error) {
 	return a, nil
 }
 
-// generalize puts a placeholder where the driver chose a temporary file between the compiler and the assembler.
+// generalize puts a placeholder where the driver chose a temporary file: between the compiler and the assembler, or for the text
+// that nobody reads if the compiler makes a precompiled header.
 func (a *Answer) generalize() {
+	cc1 := a.steps[0]
+	n := len(cc1)
+	if n > 4 && cc1[n-2] == "--output-pch=" && cc1[n-4] == "-o" {
+		cc1[n-3] = temp
+	}
 	if len(a.steps) < 2 {
 		return
 	}
-	cc1, as := a.steps[0], a.steps[1]
-	n := len(cc1)
+	as := a.steps[1]
 	if name := as[len(as)-1]; program(as) == "as" && n > 2 && cc1[n-2] == "-o" && cc1[n-1] == name {
 		cc1[n-1], as[len(as)-1] = temp, temp
 	}

@@ -45,6 +45,9 @@ func (p *parser) makes(getenv func(string) (string, bool)) *Image {
 	return m
 }
 
+// FromHeader reports whether the command compiles a header.
+func (p *Plan) FromHeader() bool { return p.Language == langHeader }
+
 // Header returns p as a plan whose source is text of the header's language. It is for a plan with Makes.
 func (p *Plan) Header() *Plan {
 	h := *p
