@@ -140,11 +140,11 @@ func start(t *testing.T, bin ...string) *site {
 }
 
 // compile compiles source i with a name of its own for the object, and returns where that was done. The object must be that of the local
-// compiler.
-func (s *site) compile(i int, object string) (where string, err error) {
+// compiler. more is further words of the command.
+func (s *site) compile(i int, object string, more ...string) (where string, err error) {
 	report := filepath.Join(s.work, object+".report")
 	defer os.Remove(report)
-	cmd := exec.CommandContext(s.ctx, s.Wrapper, "gcc", "-O2", "-g", "-c", fmt.Sprintf("%d.c", i), "-o", object)
+	cmd := exec.CommandContext(s.ctx, s.Wrapper, append([]string{"gcc", "-O2", "-g", "-c", fmt.Sprintf("%d.c", i), "-o", object}, more...)...)
 	cmd.Dir, cmd.Env = s.work, append(s.Env(), "PWD="+s.work, "RDISTCC_REPORT="+report)
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		return "", fmt.Errorf("%d.c: %w: %s", i, err, out)
@@ -193,6 +193,33 @@ func TestMixedFarm(t *testing.T) {
 	old, now := older(t), farmtest.Programs(t)
 	for name, manager := range map[string]string{"manager ahead": now, "manager behind": old} {
 		t.Run(name, func(t *testing.T) { start(t, old, now, manager).builds() })
+	}
+}
+
+// TestSpecFilesOnOlderHosts: hosts of a version that knows nothing of spec files compile what names them.
+func TestSpecFilesOnOlderHosts(t *testing.T) {
+	old, now := older(t), farmtest.Programs(t)
+	s := start(t, old, old, now)
+	if err := os.WriteFile(filepath.Join(s.work, "x.specs"), []byte("*cc1_options:\n+ -fPIE -fno-common\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for i := range sources {
+		gcc := exec.CommandContext(s.ctx, "gcc", "-O2", "-g", "-c", fmt.Sprintf("%d.c", i), "-o", "plain.o", "-specs=x.specs")
+		gcc.Dir = s.work
+		if out, err := gcc.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		object, err := os.ReadFile(filepath.Join(s.work, "plain.o"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(object, s.want[i]) {
+			t.Fatal("the spec file makes no difference")
+		}
+		s.want[i] = object
+		if where, err := s.compile(i, fmt.Sprintf("%d.o", i), "-specs=x.specs"); err != nil || !strings.HasPrefix(where, "remote:") {
+			t.Errorf("ran %s: %v", where, err)
+		}
 	}
 }
 
