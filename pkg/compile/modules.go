@@ -208,6 +208,9 @@ func (f *moduleFinder) clangs(file string) bool {
 		return false
 	}
 	for _, name := range c.Files {
+		if isDevice(name) { // it has another content by now
+			return false
+		}
 		f.add(name)
 	}
 	for _, name := range c.Imports {
