@@ -50,11 +50,11 @@ done
 make -s -j24 CC="$top/bin/rdistcc $dir/cc/gcc" >"$dir/make.log" 2>&1 &
 pids="$pids $!"
 
-for size in ${*:-80x24 140x40}; do
+for size in ${*:-80x24 140x40 20x10}; do
 	$tmux new-session -d -s "$size" -x "${size%x*}" -y "${size#*x}" "$top/bin/rdistcc top"
 done
 sleep 6
-for size in ${*:-80x24 140x40}; do
+for size in ${*:-80x24 140x40 20x10}; do
 	out="$top/docs/img/top-$size.txt"
 	: >"$out"
 	for keys in '' 2 3; do

@@ -212,7 +212,7 @@ func TestAnySize(t *testing.T) {
 	keys := []string{"tab", "shift+tab", "s", "S", "r", "/", "x", "1", "backspace", "enter", "esc", "p", "d", "u", "n", "up", "down", "pgup", "pgdown", "home", "end", "?", "é", "ctrl+u", " "}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	m, now := model(80, 24)
-	for i := range 20000 {
+	for i := range 5000 {
 		m.Key(keys[rnd.IntN(len(keys))])
 		if i%5 == 0 {
 			m.Resize(rnd.IntN(40), rnd.IntN(14))

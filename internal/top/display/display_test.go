@@ -133,7 +133,6 @@ func TestTop(t *testing.T) {
 	a, b := s.Daemons[0].Addr, s.Daemons[1].Addr
 	warm := s.compiles("first.c", 0)
 	x := s.top(100, 24)
-	before := x.modes()
 	x.shows("rdistcc top", "[hosts 2]", a, b, "? help q quit")
 	var ends []func()
 	for _, name := range []string{"one.c", "two.c", "three.c"} {
@@ -195,20 +194,19 @@ func TestTop(t *testing.T) {
 	s.manager()
 	x.shows("process "+fmt.Sprint(s.Manager.PID()), a+" u")
 	x.press("q")
-	x.ends(before)
+	x.ends()
 }
 
 // TestTopWithoutManager says so in a line, until one comes.
 func TestTopWithoutManager(t *testing.T) {
 	s := newSite(t)
 	x := s.top(80, 24)
-	before := x.modes()
 	x.shows("no connection manager runs at " + s.Dir)
 	s.daemons(1)
 	s.manager()
 	x.shows("[hosts 1]", s.Daemons[0].Addr)
 	x.press("\x03") // ctrl+c
-	x.ends(before)
+	x.ends()
 }
 
 // colours sets one.
@@ -225,14 +223,13 @@ func TestTopWithoutColours(t *testing.T) {
 		colours bool
 	}{{"X=", true}, {"NO_COLOR=1", false}} {
 		x := s.top(80, 24, c.vars)
-		before := x.modes()
 		x.shows(s.Daemons[0].Addr+" up", s.Daemons[1].Addr+" up")
 		x.press("/up")
 		x.shows("/up_")
 		x.press("\x1b")
 		x.shows("? help q quit")
 		x.press("q")
-		x.ends(before)
+		x.ends()
 		x.mu.Lock()
 		if got := colours.MatchString(x.raw.String()); got != c.colours {
 			t.Errorf("%s: colours %v: %q", c.vars, got, x.raw.String())

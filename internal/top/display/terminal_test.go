@@ -23,6 +23,7 @@ type terminal struct {
 	t     *testing.T
 	keys  *os.File // the side of the user
 	slave *os.File
+	modes unix.Termios // before the program began
 	cmd   *exec.Cmd
 	end   chan error // of the program
 
@@ -48,6 +49,7 @@ func open(t *testing.T, width, height int, env []string, program string, args ..
 	}
 	x := &terminal{t: t, keys: master, slave: slave, view: vt.NewEmulator(width, height), end: make(chan error, 1)}
 	x.size(width, height)
+	x.modes = x.modesNow()
 	x.cmd = exec.CommandContext(t.Context(), program, args...)
 	x.cmd.Env = env
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
@@ -110,7 +112,7 @@ func (x *terminal) screen() string {
 // patience is how long a test waits before it gives up.
 const patience = time.Minute
 
-// shows waits until the screen has all of words, one of them in a line with words between blanks, and returns the screen.
+// shows waits until the screen has all of words. One blank in them stands for any number.
 func (x *terminal) shows(words ...string) {
 	x.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -140,7 +142,7 @@ func squeeze(s string) string {
 }
 
 // ends waits until the program has ended well, and checks that the terminal is as it was.
-func (x *terminal) ends(before *unix.Termios) {
+func (x *terminal) ends() {
 	x.t.Helper()
 	select {
 	case err := <-x.end:
@@ -150,8 +152,8 @@ func (x *terminal) ends(before *unix.Termios) {
 	case <-time.After(patience):
 		x.t.Fatalf("it does not end:\n%s", x.screen())
 	}
-	if after := x.modes(); *after != *before {
-		x.t.Errorf("the terminal's modes were %+v and are %+v", *before, *after)
+	if now := x.modesNow(); now != x.modes {
+		x.t.Errorf("the terminal's modes were %+v and are %+v", x.modes, now)
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		x.mu.Lock()
@@ -166,11 +168,11 @@ func (x *terminal) ends(before *unix.Termios) {
 	}
 }
 
-func (x *terminal) modes() *unix.Termios {
+func (x *terminal) modesNow() unix.Termios {
 	x.t.Helper()
 	m, err := unix.IoctlGetTermios(int(x.slave.Fd()), unix.TCGETS)
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	return m
+	return *m
 }
