@@ -14,7 +14,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs charts manifests install install-docs package clean deps $(PROGRAMS)
+.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs charts manifests install install-docs package site clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -43,7 +43,7 @@ need = @for t in $(1); do command -v $$t >/dev/null || case $$t in \
 	$(GO)) echo "make $@: Go is missing; go.mod says which version" >&2; exit 1;; \
 	*) echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1;; esac; done
 # skips: says beforehand which tests a missing program leaves out.
-skips = @for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus redis-server versitygw; do command -v $$t >/dev/null || [ -x "$$($(GO) env GOPATH)/bin/$$t" ] || \
+skips = @for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus redis-server versitygw mkdocs; do command -v $$t >/dev/null || [ -x "$$($(GO) env GOPATH)/bin/$$t" ] || \
 	echo "make $@: $$t is not installed: the tests that need it are skipped (on Debian: make deps)"; done
 
 test:
@@ -213,13 +213,29 @@ package: all
 	$(call need,$(GO) git gzip tar)
 	@GO='$(GO)' NFPM='$(NFPM)' LINKS='$(LINKS)' deploy/packaging/build '$(VERSION)'
 
+# The documents as a site, in dist/site: mkdocs.yml has their order. Whatever would make a page worse than its document, such as
+# a link that leads nowhere, is an error. Nothing in the site is fetched from elsewhere.
+SITE = dist/site
+site:
+	$(call need,mkdocs)
+	@rm -rf $(SITE) $(SITE).src
+	@mkdir -p $(SITE).src/docs $(SITE).src/deploy
+	@cp README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/site/site.css $(SITE).src
+	@cp -r docs/*.md docs/img $(SITE).src/docs
+	@cp deploy/config.yaml $(SITE).src/deploy
+	@{ printf '# Settings\n\n`deploy/config.yaml` has every setting with its default. [Changing the configuration](usage.md#changing-the-configuration) says\n'; \
+		printf 'where it goes.\n\n```yaml\n'; cat deploy/config.yaml; printf '```\n'; } > $(SITE).src/docs/settings.md
+	RDISTCC_SITE=$(abspath $(SITE)) RDISTCC_SITE_SRC=$(abspath $(SITE)).src mkdocs -q build --strict
+	@{ printf 'const rdistccSearchIndex = '; cat $(SITE)/search/search_index.json; echo; cat docs/site/from-files.js; } > $(SITE)/search/from-files.js
+	@rm -rf $(SITE).src
+
 clean:
 	rm -rf bin dist
 
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 compilers := gcc g++ clang gcc-11 g++-11 clang-13 clang-14 clang-15 clang-16 clang-19 gobjc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu musl
 builders  := make ccache cmake meson ninja-build autoconf automake libtool pkg-config dpkg-dev tcl bc flex bison libelf-dev
-packages   = $(compilers) $(builders) systemd git ca-certificates distcc iproute2 strace tshark prometheus redis-server groff-base lintian shellcheck rpm libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
+packages   = $(compilers) $(builders) systemd git ca-certificates distcc iproute2 strace tshark prometheus redis-server groff-base lintian shellcheck rpm mkdocs-material libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
 deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install $(packages)" >&2; exit 1; }
 	$(call need,$(GO))
