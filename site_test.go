@@ -11,9 +11,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// TestSiteHasEveryDocument holds the order of the site against the documents: each is in it once, and each entry is a
+// TestDocsAreInSite holds the order of the site against the documents: each is in it once, and each entry is a
 // document. settings.md is made of deploy/config.yaml.
-func TestSiteHasEveryDocument(t *testing.T) {
+func TestDocsAreInSite(t *testing.T) {
 	text, err := os.ReadFile("mkdocs.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -39,9 +39,9 @@ func TestSiteHasEveryDocument(t *testing.T) {
 	}
 }
 
-// TestListsRender checks what GitHub shows as a list and the site as text: a list without an empty line before it, or one inside
+// TestDocsListsRender checks what GitHub shows as a list and the site as text: a list without an empty line before it, or one inside
 // another that is indented by less than four columns.
-func TestListsRender(t *testing.T) {
+func TestDocsListsRender(t *testing.T) {
 	docs, err := filepath.Glob("docs/*.md")
 	if err != nil {
 		t.Fatal(err)
