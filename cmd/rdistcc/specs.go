@@ -36,15 +36,6 @@ func (f *flow) respell(names []string) (why string) {
 		tries = tries[1:]
 	}
 	for _, words := range tries {
-		same := plain
-		if len(more)+len(less) > 0 {
-			if same, ok = f.programs(words); !ok {
-				continue
-			}
-		}
-		if !typed.Like(same, loose) {
-			continue
-		}
 		plan := compile.Parse(words, f.plan.Driver, syscall.Getenv)
 		if why := plan.FindModules(""); why != "" {
 			return why
@@ -52,8 +43,16 @@ func (f *flow) respell(names []string) (why string) {
 		if plan.Local && plan.Makes == nil {
 			return plan.Reason
 		}
-		f.plan = plan
-		return ""
+		same := plain
+		if len(more)+len(less) > 0 {
+			if same, ok = f.programs(words); !ok {
+				continue
+			}
+		}
+		if typed.Like(same, loose) {
+			f.plan = plan
+			return ""
+		}
 	}
 	return stays
 }
