@@ -88,7 +88,7 @@ func (d *daemon) serveDistcc(r prometheus.Registerer) error {
 	d.w.ServeOnBehalf(l, "distcc")
 	x.server = distcc.New(distcc.Options{
 		Log: d.log.Logger, Metrics: metrics, Allow: d.cfg.Distcc.Networks(), Inside: x.inside,
-		Toolchains: d.w.Offered, Dirs: func() []string { return d.w.Settings().Dirs }, Trees: d.w.Trees(),
+		Toolchains: d.w.Offered, Dirs: func() []string { return d.w.Settings().Dirs }, Trees: d.w.Trees(), Headers: d.w.OwnHeaders,
 		Env:    locale(os.Environ()),
 		Denied: func(remote net.Addr, detail string) { d.id.Failed(remote, distcc.CauseNetwork, detail) },
 		Source: int(d.cfg.Buffers.Source), Memory: max(int64(d.cfg.Buffers.Large), 2*int64(d.cfg.Buffers.Source)),

@@ -100,6 +100,9 @@ func (r *runner) run(t *task) (res *job.Result, n int) {
 		defer done()
 		j.Enter = func() error { return r.prepareReceived(r.s.ctx, shown) }
 	}
+	if t.c.via != "" && j.Toolchain.Root == "" {
+		j.Enter = func() error { return r.prepareOnBehalf(r.s.ctx, t) }
+	}
 	j.Trouble = func(err error) { r.s.noted(t, err) }
 	j.Limit = r.s.settings.Load().JobTimeout
 	if t.m.Timeout != 0 {

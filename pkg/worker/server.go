@@ -47,6 +47,7 @@ type Server struct {
 	users     users.Range
 	cage      confinement
 	shown     atomic.Pointer[display] // what trees have to show
+	headers   headers                 // the same, for clients of other protocols; guarded by mu
 	groups    *cgroup.Groups          // the control groups around this process; set once by New
 	settings  atomic.Pointer[Settings]
 	load      atomic.Pointer[hostLoad]

@@ -77,8 +77,9 @@ func textBody(q *proto.Request, tc *toolchain.Toolchain) (*job.Body, error) {
 	return b, nil
 }
 
-// sourcesBody returns the job for files that the client has sent, and their contents, one after the other.
-func sourcesBody(q *proto.Request, tc *toolchain.Toolchain) (*job.Body, []byte, error) {
+// sourcesBody returns the job for files that the client has sent, and their contents, one after the other. headers are the
+// directories that this host shows itself: clients in pump mode expect the same headers everywhere.
+func sourcesBody(q *proto.Request, tc *toolchain.Toolchain, headers []string) (*job.Body, []byte, error) {
 	p, err := parse(q.Args, tc)
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +91,7 @@ func sourcesBody(q *proto.Request, tc *toolchain.Toolchain) (*job.Body, []byte, 
 		return nil, nil, job.Refuse(job.CauseMalformed, "working directory %q", q.Cwd)
 	}
 	b := &job.Body{
-		Argv0: path.Base(q.Args[0]), Args: q.Args[1:], Language: p.Language, Name: path.Base(p.Source), Cwd: path.Clean(q.Cwd), Outputs: p.Outputs,
+		Argv0: calledAs(q.Args[0], tc), Args: q.Args[1:], Language: p.Language, Name: path.Base(p.Source), Cwd: path.Clean(q.Cwd), Outputs: p.Outputs,
 	}
 	n := 0
 	for _, f := range q.Files {
@@ -102,8 +103,8 @@ func sourcesBody(q *proto.Request, tc *toolchain.Toolchain) (*job.Body, []byte, 
 		if !path.IsAbs(f.Name) {
 			return nil, nil, job.Refuse(job.CauseMalformed, "file %q without a directory", f.Name)
 		}
-		if shown(f.Name) || seen[f.Name] {
-			continue // this host shows its own
+		if within(headers, f.Name) || seen[f.Name] {
+			continue
 		}
 		seen[f.Name] = true
 		if f.Target != "" {
@@ -116,11 +117,17 @@ func sourcesBody(q *proto.Request, tc *toolchain.Toolchain) (*job.Body, []byte, 
 	return b, text, nil
 }
 
-// Headers are the directories of this host's own headers, which a client in pump mode expects to be here and does not send.
-var Headers = []string{"/usr/include", "/usr/local/include"}
+// calledAs returns the name by which the compiler is called. It is in messages, so it is the client's, unless the compiler looks
+// for its parts from where a link of the name leads to: a tree shows only the name that is offered.
+func calledAs(name string, tc *toolchain.Toolchain) string {
+	if path.Dir(tc.Exec) != path.Dir(tc.Path) {
+		name = tc.Exec
+	}
+	return path.Base(name)
+}
 
-// shown reports whether a name is below one of Headers.
-func shown(name string) bool {
+// within reports whether a name lies in one of dirs, or is one.
+func within(dirs []string, name string) bool {
 	name = path.Clean(name)
-	return slices.ContainsFunc(Headers, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
+	return slices.ContainsFunc(dirs, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }

@@ -65,7 +65,7 @@ func TestSourcesBody(t *testing.T) {
 			{Name: "/home/user/src/inc", Target: "../inc"}, {Name: "/home/user/inc/b.h", Text: []byte("de")}, {Name: "/home/user/inc/b.h", Text: []byte("again")},
 		},
 	}
-	b, text, err := sourcesBody(q, &gcc)
+	b, text, err := sourcesBody(q, &gcc, []string{"/usr/include"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestSourcesBody(t *testing.T) {
 	} {
 		x := *q
 		change(&x)
-		if b, _, err := sourcesBody(&x, &gcc); err == nil {
+		if b, _, err := sourcesBody(&x, &gcc, nil); err == nil {
 			t.Errorf("%s: taken, %+v", name, b)
 		}
 	}

@@ -119,7 +119,7 @@ func (s *Server) compile(ctx context.Context, q *proto.Request, at netip.AddrPor
 	if err != nil {
 		return nil, "", err
 	}
-	j, err := jobOf(q, tc)
+	j, err := s.jobOf(q, tc)
 	if err != nil {
 		return nil, "", err
 	}
@@ -157,11 +157,11 @@ func (s *Server) compile(ctx context.Context, q *proto.Request, at netip.AddrPor
 }
 
 // jobOf returns the job that a request stands for.
-func jobOf(q *proto.Request, tc *toolchain.Toolchain) (*rawjob.Job, error) {
+func (s *Server) jobOf(q *proto.Request, tc *toolchain.Toolchain) (*rawjob.Job, error) {
 	j := &rawjob.Job{Toolchain: tc.ID, Text: q.Source}
 	var err error
 	if q.Version == proto.Sources {
-		j.Body, j.Text, err = sourcesBody(q, tc)
+		j.Body, j.Text, err = sourcesBody(q, tc, s.o.Headers())
 	} else {
 		j.Body, err = textBody(q, tc)
 	}

@@ -51,6 +51,8 @@ type Options struct {
 	Dirs       func() []string
 	Env        []string // variables for compiles, NAME=value each: distcc's clients say nothing of theirs
 	Trees      bool     // the worker can show private trees, which version 3 of the protocol needs
+	// Headers returns the directories of headers that such a tree shows of this machine.
+	Headers func() []string
 	// Denied is called for each client that is in no network of Allow.
 	Denied func(remote net.Addr, detail string)
 	Source int   // bytes of the largest source, or of all files of a job, unpacked

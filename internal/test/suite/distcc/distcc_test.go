@@ -243,7 +243,7 @@ func (h *host) ask(b []byte, how ...string) string {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
 	_, _ = c.Write(b)
-	if len(how) > 0 || !bytes.Contains(b, []byte("DOTI")) {
+	if len(how) > 0 || !bytes.Contains(b, []byte("DOTI")) && !bytes.Contains(b, []byte("NFIL")) {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
 	answer, _ := io.ReadAll(c) // a reset is an end too
