@@ -181,13 +181,14 @@ manifests:
 	cd deploy/helm/check && $(GO) test -count=1 -timeout 10m -run '^TestPlainManifests$$' . -update
 
 install: all install-docs
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana \
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana share/rdistcc/ci \
 		share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d lib/sysusers.d)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
 	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
 	install -m 0644 deploy/prometheus/targets/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus/targets
 	install -m 0644 deploy/grafana/*.json $(DESTDIR)$(PREFIX)/share/rdistcc/grafana
+	install -m 0644 deploy/ci/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/ci
 	bin/rdistcc completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rdistcc
 	bin/rdistcc completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rdistcc
 	bin/rdistcc completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rdistcc.fish
