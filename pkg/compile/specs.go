@@ -21,12 +21,12 @@ func (p *Plan) SpecFiles() (names []string) {
 	return names
 }
 
-// Respelt returns the command's words without those for spec files and without each of the words in without; first come
+// Respelt returns the command's words without those for spec files and without each of the options in without; first come
 // before all others, and last after them.
 func (p *Plan) Respelt(without, first, last []string) []string {
 	words := append([]string(nil), first...)
 	for _, o := range p.options {
-		if o.class == specFile || len(o.words) == 1 && slices.Contains(without, o.words[0]) {
+		if o.class == specFile || o.class != source && len(o.words) == 1 && slices.Contains(without, o.words[0]) {
 			continue
 		}
 		words = append(words, o.words...)

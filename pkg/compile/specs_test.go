@@ -16,7 +16,7 @@ func TestRespelt(t *testing.T) {
 	if got := strings.Join(p.SpecFiles(), " "); got != "a b c d" {
 		t.Errorf("spec files %q", got)
 	}
-	got := strings.Join(p.Respelt([]string{"-fPIC"}, []string{"-isystem", "i"}, []string{"-fno-pic"}), " ")
+	got := strings.Join(p.Respelt([]string{"-fPIC", "x.c"}, []string{"-isystem", "i"}, []string{"-fno-pic"}), " ")
 	if want := "-isystem i -g -c x.c -o x.o -fno-pic"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
