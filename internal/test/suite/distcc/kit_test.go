@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait; it is reached only when something is wrong.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // host is a rdistccd that serves clients of distcc, and what they need.
 type host struct {
@@ -40,9 +40,10 @@ func start(t *testing.T, more ...string) *host {
 		}
 	}
 	root := farmtest.Dir(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	h := &host{t: t, f: farmtest.New(t, root), dir: filepath.Join(root, "src")}
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // the programs are built now
 	t.Cleanup(cancel)
-	h := &host{t: t, f: farmtest.New(t, root), dir: filepath.Join(root, "src"), ctx: ctx}
+	h.ctx = ctx
 	tools := filepath.Join(root, "tools")
 	for _, dir := range []string{h.dir, tools, filepath.Join(root, "distcc")} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
