@@ -23,6 +23,7 @@ func (t *task) answer(r *job.Result, n int) {
 	r, n = t.show(r, n)
 	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
+	s.ended.add(t, r)
 	t.logAudit(r, n)
 	if !tell {
 		return // the client is gone; the slot is freed with the connection

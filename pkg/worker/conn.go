@@ -172,6 +172,7 @@ type task struct {
 
 	no      *job.Refusal // why it is not run
 	started time.Time    // when it got a core
+	place   int          // the runner that has it, from 1; 0: none; guarded by Server.mu
 	lent    lend.Job     // its turn on a core; guarded by Server.mu
 
 	moves  bool  // its result does not depend on Job.Base

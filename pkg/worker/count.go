@@ -194,19 +194,9 @@ func (m *Metrics) answered(t *task, r *job.Result) {
 	if m == nil {
 		return
 	}
-	result := resultOK
-	switch {
-	case r.Status == job.StatusRefused:
-		result = resultRefused
+	result := outcome(r)
+	if result == resultRefused {
 		m.refused(r.Cause)
-	case r.Status == job.StatusFailed:
-		result = r.Cause.String()
-	case r.Signal != 0:
-		result = resultSignal
-	case r.Exit != 0:
-		result = resultFailed
-	case r.Joined:
-		result = resultJoined
 	}
 	m.jobs.WithLabelValues(result, policy.Label(t.language)).Inc()
 	if !r.Joined && (r.CPU != 0 || r.Wall != 0) {
@@ -214,6 +204,23 @@ func (m *Metrics) answered(t *task, r *job.Result) {
 		m.cpu.Observe(float64(r.CPU) / 1e6)
 		m.memory.Observe(float64(r.MaxRSS))
 	}
+}
+
+// outcome returns what became of a job, in the words of rdistccd_jobs_total.
+func outcome(r *job.Result) string {
+	switch {
+	case r.Status == job.StatusRefused:
+		return resultRefused
+	case r.Status == job.StatusFailed:
+		return r.Cause.String()
+	case r.Signal != 0:
+		return resultSignal
+	case r.Exit != 0:
+		return resultFailed
+	case r.Joined:
+		return resultJoined
+	}
+	return resultOK
 }
 
 func (m *Metrics) connectionEnded(e ending) {

@@ -112,6 +112,7 @@ func (s *Server) take(r *runner) (turn, *task) {
 			return turnForget, nil
 		}
 		if t := s.nextTaskLocked(time.Now()); t != nil {
+			t.place = r.i + 1
 			s.fetchLocked() // the next source: t leaves a place for it
 			s.publishLocked()
 			return turnTask, t

@@ -52,6 +52,7 @@ type Server struct {
 	settings  atomic.Pointer[Settings]
 	load      atomic.Pointer[hostLoad]
 	started   time.Time
+	ended     endedJobs // for status pages
 
 	stop    context.CancelFunc // ends the accept loops and the ticker
 	ctx     context.Context

@@ -49,6 +49,9 @@ type JobStatus struct {
 	Source string        `json:"source"`        // as the command names it; empty: not read yet
 	Phase  string        `json:"phase"`         // fetches, waits, compiles or answers
 	Age    time.Duration `json:"age_ns"`
+	Place  int           `json:"place"` // that it is in or was in, from 1; 0: it has none yet
+	// Taken is how long ago it got its place, Age otherwise.
+	Taken time.Duration `json:"taken_ns"`
 }
 
 // ClientStatus describes one connection.
@@ -120,7 +123,10 @@ func (s *Server) Demand() Demand {
 }
 
 func (s *Server) jobLocked(t *task) JobStatus {
-	j := JobStatus{Client: t.c.name, Remote: t.c.remote.String(), Via: t.c.via, Phase: "fetches", Age: time.Since(t.queued)}
+	j := JobStatus{Client: t.c.name, Remote: t.c.remote.String(), Via: t.c.via, Phase: "fetches", Age: time.Since(t.queued), Place: t.place}
+	if j.Taken = j.Age; !t.started.IsZero() {
+		j.Taken = time.Since(t.started)
+	}
 	switch {
 	case t.lent.Runs():
 		j.Phase = "compiles"
