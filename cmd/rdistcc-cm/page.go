@@ -84,16 +84,10 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 
 func hostTable(s *report.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Hosts", Empty: "none was named yet",
-		Columns: []string{"host", "state", "our jobs", "all jobs", "credits", "round trip", "rate", "speed", "sandbox", "done", "failed", "sent, received", "note"}}
+		Columns: []string{"host", "state", "version", "our jobs", "all jobs", "worth queueing", "credits", "round trip", "rate", "speed", "sandbox", "done", "failed", "sent, received", "note"}}
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		state := telemetry.Cell{Text: h.Word(), Tone: telemetry.ToneWarn}
-		switch state.Text {
-		case "up":
-			state.Tone = telemetry.ToneGood
-		case "down", "quarantined":
-			state.Tone = telemetry.ToneBad
-		}
+		state := telemetry.Cell{Text: h.Word(), Tone: tone(h.Word())}
 		ours, theirs := telemetry.Cell{Text: strconv.Itoa(h.Running)}, telemetry.Cell{Text: "-"}
 		if h.Jobs > 0 {
 			ours.Share = float64(h.Running) / float64(h.Jobs)
@@ -114,10 +108,21 @@ func hostTable(s *report.Status) telemetry.Table {
 		if h.Speed > 0 {
 			speed = fmt.Sprintf("%.2f", h.Speed)
 		}
-		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, ours, theirs},
-			cells(h.Credits, rtt, rate, speed, cmp.Or(h.Sandbox, "-"), h.OK, h.Failed, figure.Bytes(h.Out)+", "+figure.Bytes(h.In), h.Note())...))
+		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, {Text: cmp.Or(h.Version, "-")}, ours, theirs},
+			cells(h.Depth, h.Credits, rtt, rate, speed, cmp.Or(h.Sandbox, "-"), h.OK, h.Failed, figure.Bytes(h.Out)+", "+figure.Bytes(h.In), h.Note())...))
 	}
 	return t
+}
+
+// tone returns the colour of a host's state.
+func tone(word string) telemetry.Tone {
+	switch word {
+	case "up":
+		return telemetry.ToneGood
+	case "down", "quarantined":
+		return telemetry.ToneBad
+	}
+	return telemetry.ToneWarn
 }
 
 func underwayTable(s *report.Status) telemetry.Table {
@@ -139,9 +144,18 @@ func countTable(jobs []report.JobCount, all uint64) telemetry.Table {
 		}
 		row := cells(j.Place, cmp.Or(j.Host, j.Reason, "-"), n, figure.Percent(n, all), j.Failed, because)
 		row[3].Share = float64(n) / float64(max(all, 1))
+		row[1].Link = linkOf(j.Reason)
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// linkOf returns the link to what the page of reasons says about one, or nothing.
+func linkOf(why string) string {
+	if label := reason.Label(why); label != reason.Other {
+		return "reasons#" + label
+	}
+	return ""
 }
 
 func inputTable(c *report.InputCounts) telemetry.Table {
@@ -184,6 +198,7 @@ func jobTable(s *report.Status) telemetry.Table {
 		}
 		if r.Local {
 			where.Text = "here: " + r.Reason
+			where.Link = linkOf(r.Reason)
 			if why == "" {
 				why = reason.Explain(r.Reason)
 			}

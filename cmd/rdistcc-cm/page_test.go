@@ -37,11 +37,14 @@ func TestPageShowsTheFarm(t *testing.T) {
 			rows = append(rows, strings.Join(words, "|"))
 		}
 	}
-	text := fmt.Sprint(p.Facts, p.Notes) + "\n" + strings.Join(rows, "\n")
+	text := fmt.Sprint(p.Notes) + "\n" + strings.Join(rows, "\n")
+	for _, f := range p.Facts {
+		text += fmt.Sprintf("\n{%s %s}", f.Name, f.Value)
+	}
 	for _, want := range []string{
 		"{hosts that take jobs 1 of 3}", "{our jobs there 2, with 8 places}", "{done on hosts 77%}", "{retries, second hosts 4, 5}", "drained by hand: c:7632",
-		"a:7632|up|2|6 of 8, 2 queued|6|-|-|-|-|120|0|3.0MiB, 4.9KiB|",
-		"b:7632|down|0|-|0|-|-|-|-|0|0|0B, 0B|connection refused",
+		"a:7632|up|-|2|6 of 8, 2 queued|0|6|-|-|-|-|120|0|3.0MiB, 4.9KiB|",
+		"b:7632|down|-|0|-|0|0|-|-|-|-|0|0|0B, 0B|connection refused",
 		"c:7632|drained|",
 		"local|link|10|6%|0|linking is done here",
 		"scan|112|90%|known from the files", "list|10|8%|listed by the compiler here", "{why the compiler here was asked command 6, asked 4, time 4}",

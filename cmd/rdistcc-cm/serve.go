@@ -143,7 +143,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	defer func() { err = errors.Join(err, d.m.Close()) }()
 
 	farm := newFarmPages(dev, d.id.Key, d.hostAddrs, d.cfg.HTTP.Pprof, d.log.Logger)
-	more := map[string]http.HandlerFunc{"GET /demand": telemetry.JSON(func() any { return d.m.Demand() })}
+	more := map[string]http.HandlerFunc{"GET /demand": telemetry.JSON(func() any { return d.m.Demand() }), "GET /reasons": telemetry.ServePage(d.reasons)}
 	maps.Copy(more, farm.handlers())
 	defer d.closeWeb()
 	web := func() error {
@@ -152,7 +152,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 		}
 		web, err := telemetry.Serve(telemetry.ServerOptions{
 			Addr: d.cfg.HTTP.Manager, AnyPort: d.cfg.Origin("http.manager") == "default",
-			Registry: registry, Ready: d.m.Ready, Page: d.page, Status: func() any { return d.m.Status() }, Pprof: d.cfg.HTTP.Pprof, Log: d.log.Logger,
+			Registry: registry, Ready: d.m.Ready, Page: d.page, Live: d.shows(), Status: func() any { return d.m.Status() }, Pprof: d.cfg.HTTP.Pprof, Log: d.log.Logger,
 			More: more,
 		})
 		if err == nil {

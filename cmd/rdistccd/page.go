@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
@@ -20,7 +21,7 @@ func (d *daemon) page() telemetry.Page {
 	p := telemetry.Page{
 		Program: "rdistccd", Host: host, Version: build.Version, State: "ready",
 		Facts: []telemetry.Fact{
-			{Name: "compiling", Value: fmt.Sprintf("%d of %d", st.Load.Running, st.Load.Jobs)},
+			{Name: "compiling", Value: fmt.Sprintf("%d of %d", st.Load.Running, st.Load.Jobs), Share: float64(st.Load.Running) / float64(max(st.Load.Jobs, 1))},
 			{Name: "waiting", Value: strconv.Itoa(int(st.Load.Queued))},
 			{Name: "credits not granted", Value: strconv.Itoa(int(st.Load.Free))},
 			{Name: "load average", Value: fmt.Sprintf("%d.%02d", st.Load.LoadAvg/100, st.Load.LoadAvg%100)},
@@ -30,12 +31,23 @@ func (d *daemon) page() telemetry.Page {
 	if note := d.note(); note != "" {
 		p.Notes = append(p.Notes, "Just started: "+note+".")
 	}
-	p.Facts = append(p.Facts, telemetry.Fact{Name: "files kept for clients", Value: kept(st.Store)})
-	p.Facts = append(p.Facts, telemetry.Fact{Name: "results that clients can read", Value: fmt.Sprintf("%d, %d MiB of memory, %d MiB on disk", st.Results.Entries, (st.Results.Bytes-st.Results.Disk)>>20, st.Results.Disk>>20)})
+	files := telemetry.Fact{Name: "files kept for clients", Value: kept(st.Store)}
+	if st.Store.Most > 0 { // each tenant may have so much
+		files.Share = float64(st.Store.Bytes+st.Store.DiskBytes) / float64(st.Store.Most) / float64(max(st.Tenants, 1))
+	}
+	results := telemetry.Fact{Name: "results that clients can read", Value: fmt.Sprintf("%d, %d MiB of memory, %d MiB on disk", st.Results.Entries, (st.Results.Bytes-st.Results.Disk)>>20, st.Results.Disk>>20)}
+	most := d.cfg.Store.Results
+	if st.Results.Disk > 0 { // they are in files instead
+		most = d.cfg.Store.ResultsDisk
+	}
+	if most > 0 {
+		results.Share = float64(st.Results.Bytes) / float64(most)
+	}
+	p.Facts = append(p.Facts, files, results)
 	if st.Received.Bytes > 0 {
 		p.Facts = append(p.Facts, telemetry.Fact{Name: "compilers that clients have sent", Value: fmt.Sprintf("%d, %d MiB on disk", st.Received.Toolchains, st.Received.Bytes>>20)})
 	}
-	p.Facts = append(p.Facts, telemetry.Fact{Name: "compiles are confined", Value: confinement(st.Sandbox)})
+	p.Facts = append(p.Facts, confinement(st.Sandbox))
 	if st.Sandbox.Breach != "" {
 		p.Notes = append(p.Notes, "The last canary found that the sandbox leaks or fails: "+st.Sandbox.Breach)
 	}
@@ -52,7 +64,7 @@ func (d *daemon) page() telemetry.Page {
 	if allow := d.w.Settings().Allow; len(allow) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("Takes jobs, not encrypted, from this machine and from %s.", strings.Trim(fmt.Sprint(allow), "[]")))
 	}
-	p.Tables = []telemetry.Table{jobs(st), clients(st), d.toolchains()}
+	p.Tables = []telemetry.Table{jobs(st), clients(st), d.refusals(), d.toolchains()}
 	return p
 }
 
@@ -68,25 +80,45 @@ func kept(s worker.StoreStatus) string {
 	return text
 }
 
-// confinement describes in one line how compiles are confined.
-func confinement(s worker.SandboxStatus) string {
-	text := s.Measures.Level().String()
+// confinement describes how compiles are confined.
+func confinement(s worker.SandboxStatus) telemetry.Fact {
+	level := s.Measures.Level()
+	f := telemetry.Fact{Name: "compiles are confined", Value: level.String() + ", set to " + s.Mode.String(), Tone: telemetry.ToneWarn}
 	if names := s.Measures.Names(); len(names) > 0 {
-		text += " (" + strings.Join(names, ", ") + ")"
+		f.Value = fmt.Sprintf("%s (%s), set to %s", level, strings.Join(names, ", "), s.Mode)
 	}
-	return text + ", set to " + s.Mode.String()
+	switch {
+	case s.Breach != "", level == sandbox.Off:
+		f.Tone = telemetry.ToneBad
+	case level >= sandbox.Confined:
+		f.Tone = telemetry.ToneGood
+	}
+	return f
+}
+
+// refusals shows what this host has refused, and whom.
+func (d *daemon) refusals() telemetry.Table {
+	t := telemetry.Table{Title: "Refused", Empty: "nothing", Columns: []string{"what", "reason", "times"}}
+	list, err := d.metrics.Refusals()
+	if err != nil {
+		t.Empty = err.Error()
+	}
+	for _, r := range list {
+		t.Rows = append(t.Rows, []telemetry.Cell{{Text: r.What}, {Text: r.Cause}, {Text: strconv.FormatUint(r.Count, 10)}})
+	}
+	return t
 }
 
 func clients(st worker.Status) telemetry.Table {
 	t := telemetry.Table{
 		Title: "Managers", Empty: "no manager is connected",
-		Columns: []string{"name", "address", "for", "jobs", "in hand", "credits", "weight", "has use for", "received", "sent"},
+		Columns: []string{"name", "tenant", "version", "address", "for", "jobs", "in hand", "credits", "weight", "has use for", "received", "sent"},
 	}
 	slices.SortFunc(st.Clients, func(a, b worker.ClientStatus) int { return strings.Compare(a.Name+a.Remote, b.Name+b.Remote) })
 	for _, c := range st.Clients {
 		var row []telemetry.Cell
 		for _, text := range []string{
-			c.Name, c.Remote, time.Since(c.Since).Round(time.Second).String(), strconv.FormatUint(c.Jobs, 10),
+			c.Name, c.Tenant, cmp.Or(c.Version, c.Via, "-"), c.Remote, time.Since(c.Since).Round(time.Second).String(), strconv.FormatUint(c.Jobs, 10),
 			strconv.Itoa(c.InHand), strconv.Itoa(c.Credits), strconv.Itoa(c.Weight), demand(c.Demand), kib(c.BytesIn), kib(c.BytesOut),
 		} {
 			row = append(row, telemetry.Cell{Text: text})
@@ -100,14 +132,21 @@ func clients(st worker.Status) telemetry.Table {
 const rowsOfJobs = 100
 
 func jobs(st worker.Status) telemetry.Table {
-	t := telemetry.Table{Title: "Under way", Empty: "nothing", Columns: []string{"file", "manager", "address", "phase", "age"}}
+	t := telemetry.Table{Title: "Under way", Empty: "nothing", Columns: []string{"file", "place", "manager", "address", "phase", "age"}}
 	for i := range st.Jobs[:min(len(st.Jobs), rowsOfJobs)] {
 		j := &st.Jobs[i]
 		t.Rows = append(t.Rows, []telemetry.Cell{
-			{Text: cmp.Or(j.Source, "-")}, {Text: j.Client}, {Text: j.Remote}, {Text: j.Phase}, {Text: j.Age.Round(100 * time.Millisecond).String()},
+			{Text: cmp.Or(j.Source, "-")}, {Text: place(j.Place)}, {Text: j.Client}, {Text: j.Remote}, {Text: j.Phase}, {Text: j.Age.Round(100 * time.Millisecond).String()},
 		})
 	}
 	return t
+}
+
+func place(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
 }
 
 func demand(n int) string {

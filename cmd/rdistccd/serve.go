@@ -223,7 +223,7 @@ func (d *daemon) work() (err error) {
 	d.tellPod(os.Getenv)
 	registry := telemetry.NewRegistry()
 	shown := telemetry.ServerOptions{
-		Listener: pages, Registry: registry, Ready: d.w.Ready, Note: d.note, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
+		Listener: pages, Registry: registry, Ready: d.w.Ready, Note: d.note, Page: d.page, Live: d.shows(), Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
 		More: map[string]http.HandlerFunc{"GET /demand": telemetry.JSON(func() any { return d.w.Demand() })},
 	}
 	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats), telemetry.NewExpiryCollector("rdistccd", d.id.Expires),

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
+
+	"github.com/rdistcc/rdistcc/internal/telemetry/feed"
 )
 
 // NewRegistry returns a registry with the metrics of the Go runtime and the process.
@@ -35,6 +37,7 @@ type ServerOptions struct {
 	Ready    func() error  // nil, or why the program takes no work now
 	Note     func() string // what /readyz adds for a program that is ready; nil or "": nothing
 	Page     func() Page   // the status page
+	Live     *LiveOptions  // what it shows as it changes; nil: nothing
 	Status   func() any    // the status as JSON, for programs
 	Pprof    bool          // serve /debug/pprof
 	Log      *slog.Logger
@@ -44,9 +47,11 @@ type ServerOptions struct {
 	WriteTime time.Duration
 }
 
-// Server serves /metrics, /healthz, /readyz, the status page at / and /status.json, and optionally /debug/pprof.
+// Server serves /metrics, /healthz, /readyz, the status page at / with its events at /live, and /status.json, and
+// optionally /debug/pprof.
 type Server struct {
 	http *http.Server
+	live *feed.Feed // nil: none
 	addr net.Addr
 	done chan struct{} // closed when the serving goroutine has ended
 }
@@ -67,9 +72,11 @@ func Serve(o ServerOptions) (*Server, error) {
 	if o.WriteTime == 0 {
 		o.WriteTime = 10 * time.Second
 	}
+	live := o.feed()
 	s := &Server{
+		live: live,
 		http: &http.Server{
-			Handler: handler(o),
+			Handler: handler(&o, live),
 			// Loopback does not mean friendly: a silent client must not hold a goroutine for ever.
 			ReadHeaderTimeout: 5 * time.Second,
 			IdleTimeout:       2 * time.Minute,
@@ -117,8 +124,12 @@ func Listen(addr string, anyPort bool) (net.Listener, error) {
 // Addr returns the address on which the server listens.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// Close ends the server: requests in progress have until ctx ends.
+// Close ends the server: requests in progress have until ctx ends, except those that watch the page, which have no end
+// of their own.
 func (s *Server) Close(ctx context.Context) error {
+	if s.live != nil {
+		s.live.Close()
+	}
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		s.http.Close()
@@ -127,7 +138,25 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-func handler(o ServerOptions) *http.ServeMux {
+// page returns the status page as it is now.
+func (o *ServerOptions) page() Page {
+	p := o.Page()
+	p.live = o.Live != nil
+	if err := o.Ready(); err != nil {
+		p.notReady = err.Error()
+	}
+	return p
+}
+
+// feed returns the events of the status page, or nil if it has none.
+func (o *ServerOptions) feed() *feed.Feed {
+	if o.Live == nil {
+		return nil
+	}
+	return feed.New(feed.Options{Open: func() feed.Source { return newSource(o) }, WriteTime: o.WriteTime})
+}
+
+func handler(o *ServerOptions, live *feed.Feed) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelError),
@@ -151,22 +180,12 @@ func handler(o ServerOptions) *http.ServeMux {
 		}
 		plain(w, http.StatusOK, text)
 	})
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		page := o.Page()
-		if err := o.Ready(); err != nil {
-			page.notReady = err.Error()
-		}
-		body, err := page.render()
-		if err != nil {
-			plain(w, http.StatusInternalServerError, err.Error())
-			return
-		}
-		h := w.Header()
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Cache-Control", "no-store")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		_, _ = w.Write(body) // the reader may have gone
-	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { o.page().serve(w) })
+	mux.HandleFunc("GET /page.css", asset("text/css; charset=utf-8", pageStyle))
+	if live != nil {
+		mux.HandleFunc("GET /page.js", asset("text/javascript; charset=utf-8", pageScript))
+		mux.Handle("GET /live", live)
+	}
 	if o.Status != nil {
 		mux.HandleFunc("GET /status.json", JSON(o.Status))
 	}

@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/telemetry/feed"
 )
 
 // Streams serves what a Server serves, and the log, on connections that others have accepted and whose peers are
 // known.
 type Streams struct {
 	http *http.Server
+	live *feed.Feed // nil: none
 	conn chan net.Conn
 	gone chan struct{} // closed by Close
 	once sync.Once
@@ -47,9 +50,10 @@ type readerKey struct{}
 
 // NewStreams returns a Streams with the pages of o; its addresses are not used. denied is the line for a peer that may not read a page.
 func NewStreams(o ServerOptions, log *Log, denied string) *Streams {
-	pages := handler(o)
+	live := o.feed()
+	pages := handler(&o, live)
 	pages.Handle("GET /log", &log.out.tail)
-	s := &Streams{conn: make(chan net.Conn), gone: make(chan struct{}), done: make(chan struct{})}
+	s := &Streams{live: live, conn: make(chan net.Conn), gone: make(chan struct{}), done: make(chan struct{})}
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if reader, _ := r.Context().Value(readerKey{}).(Reader); !reader.mayRead(r.URL.Path) {
@@ -90,6 +94,9 @@ func (s *Streams) Take(c net.Conn, r Reader) {
 // Close ends the server and its connections.
 func (s *Streams) Close() {
 	s.once.Do(func() { close(s.gone) })
+	if s.live != nil {
+		s.live.Close()
+	}
 	_ = s.http.Close() // it closes connections of others, which say no more
 	<-s.done
 }

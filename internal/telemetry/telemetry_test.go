@@ -88,7 +88,7 @@ func TestServerAnswers(t *testing.T) {
 	s := serve(t, ServerOptions{Registry: reg, Ready: func() error { return notReady }, Note: func() string { return note }, Page: func() Page {
 		return Page{
 			Program: "rdistccd", Host: "build7", Version: "v1", State: "ready", Notes: []string{"no hosts configured"},
-			Facts:  []Fact{{"jobs", "3 of 8"}},
+			Facts:  []Fact{{Name: "jobs", Value: "3 of 8"}},
 			Tables: []Table{{Title: "clients", Columns: []string{"host", "jobs"}, Rows: [][]Cell{{{Text: "<b>x</b>", Tone: ToneBad}, {Text: "5", Share: 0.5}}}}, {Title: "hosts", Empty: "no host yet"}},
 		}
 	}})
@@ -118,7 +118,7 @@ func TestServerAnswers(t *testing.T) {
 	}
 
 	_, body = get(t, s, "/")
-	for _, want := range []string{"rdistccd", "build7", "no hosts configured", "3 of 8", "&lt;b&gt;x&lt;/b&gt;", "width: 50%", "no host yet", `class="state good">ready`} {
+	for _, want := range []string{"rdistccd", "build7", "no hosts configured", "3 of 8", "&lt;b&gt;x&lt;/b&gt;", `width="50%"`, "no host yet", `class="state good">ready`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
