@@ -56,8 +56,8 @@ func TestSlurm(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, port, _ := strings.Cut(addrs[0], ":")
-		for i := range 6 {
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("x%d.c", i)), fmt.Appendf(nil, "/* stand-in: cpu 100 */\nint unit_%d;\n", i), 0o644); err != nil {
+		for i := range 20 {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("x%d.c", i)), fmt.Appendf(nil, "/* stand-in: sleep 300 */\nint unit_%d;\n", i), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -95,21 +95,27 @@ func TestSlurm(t *testing.T) {
 			t.Error("the daemons were not told to end")
 		}
 	}
-	const build = `for i in 0 1 2 3 4 5; do rdistcc "$CC" -c x$i.c -o x$i.o & done; wait; ls x?.o | wc -l; exit 3`
+	// The first compile starts the manager, and the others wait until it has all hosts: who is connected first is not what is tested. They
+	// are more than one host would be lent credits for, so the other one gets some too.
+	build := func(nodes int) string {
+		return fmt.Sprintf(`rdistcc "$CC" -c x0.c -o x0.o
+until [ "$(rdistcc hosts | awk '$2 == "up"' | wc -l)" = %d ]; do sleep 0.1; done
+for i in $(seq 1 19); do rdistcc "$CC" -c x$i.c -o x$i.o & done; wait; ls x*.o | wc -l; exit 3`, nodes)
+	}
 
 	t.Run("two nodes", func(t *testing.T) {
-		dir, out, status := run(t, "", "sh", "-c", build)
+		dir, out, status := run(t, "", "sh", "-c", build(2))
 		report, _ := os.ReadFile(filepath.Join(dir, "report")) // what is not there fails below
-		if status != 3 || !strings.Contains(out, "6\n") || strings.Count(string(report), "remote:127.0.0.") != 6 ||
+		if status != 3 || !strings.Contains(out, "20\n") || strings.Count(string(report), "remote:127.0.0.") != 20 ||
 			!strings.Contains(string(report), "remote:127.0.0.2:") || !strings.Contains(string(report), "remote:127.0.0.3:") {
 			t.Errorf("status %d, want 3; %s%s", status, out, report)
 		}
 		left(t, dir)
 	})
 	t.Run("a node fails", func(t *testing.T) {
-		dir, out, status := run(t, "127.0.0.3", "sh", "-c", build)
+		dir, out, status := run(t, "127.0.0.3", "sh", "-c", build(1))
 		report, _ := os.ReadFile(filepath.Join(dir, "report")) // what is not there fails below
-		if status != 3 || strings.Count(string(report), "remote:127.0.0.2:") != 6 || !strings.Contains(out, "rdistcc.sbatch: no daemon on 127.0.0.3: out of order\n") {
+		if status != 3 || strings.Count(string(report), "remote:127.0.0.2:") != 20 || !strings.Contains(out, "rdistcc.sbatch: no daemon on 127.0.0.3: out of order\n") {
 			t.Errorf("status %d, want 3; %s%s", status, out, report)
 		}
 		left(t, dir)
