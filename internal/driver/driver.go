@@ -204,16 +204,22 @@ func contains(words []string, w string) bool {
 	return false
 }
 
-// Front returns the recipe with words right after the source of its first program: that is where a driver
-// puts the expansion of -march=native. The same words in the command itself go elsewhere.
-func (r *Recipe) Front(words []string) *Recipe {
+// Front returns the recipe of a command that begins with words, with these right after the source of its first program: that
+// is where a driver puts the expansion of -march=native. The command's other words stay where they are, also if they are among
+// words: of two that are the same, a driver passes on the last one only.
+func (r *Recipe) Front(words, others []string) *Recipe {
 	rest := append([]string(nil), r.steps[0]...)
 	for _, w := range words {
+		first, n := -1, 0
 		for i := range rest {
 			if rest[i] == w {
-				rest = append(rest[:i], rest[i+1:]...)
-				break
+				if n++; n == 1 {
+					first = i
+				}
 			}
+		}
+		if n > 1 || n == 1 && !contains(others, w) {
+			rest = append(rest[:first], rest[first+1:]...)
 		}
 	}
 	var first []string

@@ -85,7 +85,7 @@ func inFront(t *testing.T, dir, cc string, words, machine []string) {
 		t.Error(err)
 		return
 	}
-	r = r.Front(words)
+	r = r.Front(words, rest)
 	out := filepath.Join(dir, "direct.o")
 	for i := range r.Steps() {
 		run(t, dir, nil, r.Step(i, driver.Names{Source: "x.c", Output: out, Temp: filepath.Join(dir, "x.s")}))
@@ -108,4 +108,26 @@ func compile(t *testing.T, dir, cc string, options []string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestFrontAgain: a word of the command stays where it is if it is also among those in front.
+func TestFrontAgain(t *testing.T) {
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		need.Skipf(t, need.Tools, "gcc is not installed")
+	}
+	words, others := []string{"-march=x86-64", "-mno-avx", "-msse2", "-mtune=generic"}, []string{"-mno-avx", "-O2", "-g"}
+	args := append(append(slices.Clone(words), others...), "-c", "-x", "c", driver.Source, "-o", driver.Output)
+	r, err := Expand(t.Context(), cc, args, os.Environ(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.Front(words, others).Step(0, driver.Names{Source: "x.c", Output: "x.o", Temp: "x.s"})
+	at := slices.Index(got, "x.c") + 1
+	if at == 0 || len(got) < at+len(words) || !slices.Equal(got[at:at+len(words)], words) {
+		t.Fatalf("%q: want %q after the source", got, words)
+	}
+	if rest := got[at+len(words):]; !slices.Contains(rest, "-mno-avx") || slices.Contains(rest, "-msse2") {
+		t.Errorf("%q: behind the source and %q, want the command's own -mno-avx and nothing else of these", got, words)
+	}
 }

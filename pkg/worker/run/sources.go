@@ -124,7 +124,7 @@ func (s *sourcesInTree) recipe() (*driver.Recipe, driver.Names) {
 	b := s.j.body
 	recipe := s.p.ask(s.j.Toolchain, words, "/", b.Front > 0)
 	if recipe != nil && b.Front > 0 {
-		recipe = recipe.Front(b.Args[:b.Front])
+		recipe = recipe.Front(b.Args[:b.Front], b.Args[b.Front:])
 	}
 	return recipe, names
 }
