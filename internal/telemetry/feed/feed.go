@@ -43,6 +43,7 @@ type Options struct {
 	Open  func() Source // called when somebody begins to watch and nobody did
 	Every time.Duration // between two events; 0 = 1 s
 	Most  int           // watchers at a time; 0 = MaxWatchers
+	Ahead int           // events that may wait for a watcher; 0 = a few
 	// WriteTime is how long a watcher may take for one event; 0 = 10 s.
 	WriteTime time.Duration
 }
@@ -67,6 +68,9 @@ func New(o Options) *Feed {
 	}
 	if o.Most == 0 {
 		o.Most = MaxWatchers
+	}
+	if o.Ahead == 0 {
+		o.Ahead = ahead
 	}
 	if o.WriteTime == 0 {
 		o.WriteTime = 10 * time.Second
@@ -122,7 +126,7 @@ func (f *Feed) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 		http.Error(to, "this is for the status page of the same address", http.StatusForbidden)
 		return
 	}
-	w := &watcher{events: make(chan []byte, ahead), gone: make(chan struct{}), conn: http.NewResponseController(to)}
+	w := &watcher{events: make(chan []byte, f.o.Ahead), gone: make(chan struct{}), conn: http.NewResponseController(to)}
 	if err := f.add(w); err != nil {
 		to.Header().Set("Retry-After", strconv.Itoa(retryFull))
 		http.Error(to, err.Error(), http.StatusServiceUnavailable)
