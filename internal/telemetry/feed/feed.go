@@ -86,6 +86,7 @@ type watcher struct {
 
 	mu      sync.Mutex
 	dropped bool // guarded by mu
+	writing bool // guarded by mu
 }
 
 // drop ends w, also in the middle of a write that its reader delays.
@@ -95,7 +96,9 @@ func (w *watcher) drop() {
 	if !w.dropped {
 		w.dropped = true
 		close(w.gone)
-		_ = w.conn.SetWriteDeadline(time.Unix(1, 0)) // without deadlines the write ends with its connection
+		if w.writing {
+			_ = w.conn.SetWriteDeadline(time.Unix(1, 0)) // without deadlines the write ends with its connection
+		}
 	}
 }
 
@@ -107,7 +110,13 @@ func (w *watcher) write(to http.ResponseWriter, b []byte, limit time.Duration) e
 		return errDropped
 	}
 	_ = w.conn.SetWriteDeadline(time.Now().Add(limit)) // as in drop
+	w.writing = true
 	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		w.writing = false
+		w.mu.Unlock()
+	}()
 	if _, err := to.Write(b); err != nil {
 		return err
 	}
