@@ -52,7 +52,7 @@ func (s *Server) serve(c net.Conn, at netip.AddrPort) {
 		cancel(errGone)
 	}()
 	defer func() {
-		_ = c.SetReadDeadline(time.Unix(1, 0))
+		_ = c.SetReadDeadline(time.Now())
 		<-watched
 	}()
 	reply, source, err := s.compile(ctx, q, at)
