@@ -2,6 +2,7 @@ package outputs
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,6 +118,21 @@ func TestCheckRules(t *testing.T) {
 	} {
 		if err := CheckRules(text, target, file); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", text, err, want)
+		}
+	}
+}
+
+// TestTargets: by default, rules are for the output, or for an object that is named after the source.
+func TestTargets(t *testing.T) {
+	for _, c := range []struct{ args, output, source, want string }{
+		{"-c", "sub/x.o", "/w/x.cc", "sub/x.o x.o"},
+		{"-S", "x.s", "x.c", "x.o x.s"},
+		{"-fsyntax-only", "", "a.b.c", "a.b.o"},
+		{"-c -MT all -MQ$z", "o", "x", "$$z $z all o o.o x.o"},
+	} {
+		got := Targets(strings.Fields(c.args), c.output, c.source)
+		if words := strings.Join(slices.Sorted(maps.Keys(got)), " "); words != c.want {
+			t.Errorf("%s: %s, want %s", c.args, words, c.want)
 		}
 	}
 }

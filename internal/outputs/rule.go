@@ -180,11 +180,13 @@ func Targets(args []string, output, source string) map[string]bool {
 			}
 		}
 	}
-	for _, name := range [...]string{output, path.Base(output), path.Base(source)} {
-		if name == "" {
-			continue
-		}
-		add(name)
+	stems := []string{path.Base(source)}
+	if output != "" {
+		add(output)
+		add(path.Base(output))
+		stems = append(stems, output, path.Base(output))
+	}
+	for _, name := range stems {
 		add(strings.TrimSuffix(name, path.Ext(name)) + ".o")
 	}
 	return out
