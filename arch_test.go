@@ -46,8 +46,8 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
-	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
-	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
+	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
 	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/purse", "pkg/connmgr/report", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
@@ -55,7 +55,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
-	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
+	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/modules", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
 	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/shelf"},
 	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/machine":           {"internal/cgroup"},
@@ -76,7 +76,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/shelved":           {"internal/identity", "pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
-	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
+	"pkg/connmgr/trust":             {"internal/job", "internal/modules", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
 	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
@@ -130,7 +130,7 @@ var edges = map[string][]string{
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
 	"internal/netlab":              {}, // a network with delay, which experiments need as tests do
-	"internal/outputs":             {},
+	"internal/outputs":             {"internal/modules"},
 	"internal/plot":                {},
 	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/sandbox", "internal/wire"},
 	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},

@@ -56,7 +56,8 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if room > o.Off || len(enc) > job.MaxBodyLen {
 		return nil, reason.TooBig
 	}
-	sub = &ipc.Submit{BodyOff: uint32(o.Off - room), BodyLen: uint32(len(enc)), TextOff: uint32(room), TextLen: pack.Len, Tree: true}
+	sub = &ipc.Submit{BodyOff: uint32(o.Off - room), BodyLen: uint32(len(enc)), TextOff: uint32(room), TextLen: pack.Len, Tree: true,
+		Module: f.plan.ModuleRules.Module, ModuleFile: f.plan.ModuleRules.File, Imports: f.plan.ModuleRules.Imports}
 	if pwriteAll(s.source, enc, int64(sub.BodyOff)) != nil {
 		return nil, reason.TooBig
 	}

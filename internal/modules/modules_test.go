@@ -65,6 +65,23 @@ func TestMapper(t *testing.T) {
 	}
 }
 
+// TestHeaders: what headers have been compiled to tells their names.
+func TestHeaders(t *testing.T) {
+	names := []string{"./x.h", "../x.h", "./a/../b.h", "/usr/x.h", "./,/b.h", "/,,x/y.h"}
+	var files []string
+	for _, name := range names {
+		file, _ := Default().File(name)
+		files = append(files, strings.Replace(file, "/./", "/", 1)) // as they are found
+	}
+	if got := Default().Headers(files); !slices.Equal(got, names) {
+		t.Errorf("%q, want %q", got, names)
+	}
+	got := ParseMapper("A a.gcm\n./y.h y.gcm\n/z.h\n", "").Headers(files)
+	if slices.Sort(got); !slices.Equal(got, []string{"./y.h", "/z.h"}) {
+		t.Errorf("of a mapping: %q", got)
+	}
+}
+
 // TestCompiled: what gcc has compiled tells what it imports, under the names that gcc opens.
 func TestCompiled(t *testing.T) {
 	for _, cxx := range []string{"g++-11", "g++-12"} {

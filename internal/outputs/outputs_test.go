@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/modules"
 )
 
 // elf is the head of an ELF file.
@@ -116,7 +118,7 @@ func TestCheckRules(t *testing.T) {
 		"x.o: x.c\r\n":                                ErrDoubt,
 		"x.o: x.c\n" + strings.Repeat("x.h:\n", 1000): ErrDoubt, // nothing depends on it
 	} {
-		if err := CheckRules(text, target, file); !errors.Is(err, want) {
+		if err := CheckRules(text, modules.Rules{}, target, file); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", text, err, want)
 		}
 	}
@@ -182,7 +184,7 @@ func TestCompilersRules(t *testing.T) {
 				output = words[i+1]
 			}
 			targets := Targets(words, output, "x.c")
-			err := CheckRules(string(rules), func(w string) bool { return targets[w] }, func(name string) bool {
+			err := CheckRules(string(rules), modules.Rules{}, func(w string) bool { return targets[w] }, func(name string) bool {
 				_, err := os.Stat(filepath.Join(dir, name))
 				if filepath.IsAbs(name) {
 					_, err = os.Stat(name)
@@ -279,15 +281,31 @@ func FuzzChecks(f *testing.F) {
 	f.Add([]byte("x.o: x.c \\\n x.h\nx.h:\n"))
 	f.Add([]byte("\x1b[01m\x1b[Kx\x1b]8;;https://x\a"))
 	f.Add(elf(2, 1, 1, 62))
+	f.Add([]byte("x.o B.gcm: x.cc\nx.o B.gcm: A.c++m\nB.c++m: B.gcm\n.PHONY: B.c++m\nB.gcm:| x.o\nCXX_IMPORTS += A.c++m\n"))
+	named := modules.Rules{Module: "B", File: "B.gcm", Imports: []string{"A", "./$ #.h"}}
 	any := func(string) bool { return true }
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// Whatever is taken has no line that make would hand to a shell.
-		if CheckRules(string(b), any, any) == nil {
+		if CheckRules(string(b), modules.Rules{}, any, any) == nil {
 			for line := range strings.Lines(string(b)) {
 				if strings.HasPrefix(line, "\t") {
 					t.Errorf("a recipe in %q", b)
 				}
 			}
+		}
+		// Names of modules change nothing for other lines, and allow only gcc's.
+		xo, source := func(w string) bool { return w == "x.o" }, func(w string) bool { return w == "x.cc" }
+		if CheckRules(string(b), named, xo, source) == nil {
+			for rest, line := string(b), ""; rest != ""; {
+				line, rest = logicalLine(rest)
+				if words := strings.Fields(line); len(words) > 0 && !slices.Contains([]string{"x.o", "x.cc", "B.c++m", ".PHONY", "B.gcm:|", "CXX_IMPORTS"}, strings.TrimSuffix(words[0], ":")) ||
+					strings.Contains(strings.ReplaceAll(line, "$$", ""), "$") || strings.ContainsAny(line, ";\t") || strings.Count(line, "=") != strings.Count(line, "CXX_IMPORTS += ") {
+					t.Errorf("%q in %q", line, b)
+				}
+			}
+		}
+		if !SameRules(b, b) {
+			t.Errorf("%q is not the same as itself", b)
 		}
 		if CheckWords(b, Style{}) == nil && strings.ContainsAny(string(b), "\x1b\a\b\x00") {
 			t.Errorf("control characters in %q", b)

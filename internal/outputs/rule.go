@@ -3,6 +3,8 @@ package outputs
 import (
 	"path"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/modules"
 )
 
 // CheckRules compares a file of make's rules with what a compiler writes with -MD: rules without recipes,
@@ -10,11 +12,14 @@ import (
 // that the compile may have read. They may be followed by empty rules, from -MP, for prerequisites only. An
 // additional name would make make run what the makefile says for it.
 //
+// Behind these rules there may be those that gcc adds for the modules of m, and its variable.
+//
 // target reports whether a word, as it appears in the file, may be a target; file reports the same of a
 // name that may be a prerequisite, unquoted.
-func CheckRules(text string, target, file func(name string) bool) error {
+func CheckRules(text string, m modules.Rules, target, file func(name string) bool) error {
 	seen := make(map[string]bool) // prerequisites
-	for len(text) > 0 {
+	about := newModuleLines(&m)
+	for first := true; len(text) > 0; {
 		var line string
 		line, text = logicalLine(text)
 		if strings.Trim(line, " ") == "" {
@@ -22,6 +27,11 @@ func CheckRules(text string, target, file func(name string) bool) error {
 		}
 		if line[0] == '\t' {
 			return forged("a recipe among make's rules")
+		}
+		if is, err := about.special(line, target); err != nil {
+			return err
+		} else if is {
+			continue
 		}
 		words, colon, err := ruleWords(line)
 		if err != nil {
@@ -34,6 +44,14 @@ func CheckRules(text string, target, file func(name string) bool) error {
 			return forged("a rule without a target among make's")
 		}
 		targets, files := words[:colon], words[colon:]
+		if first { // it always has the source
+			targets = about.others(targets)
+		} else if is, err := about.rule(targets, files, target); err != nil {
+			return err
+		} else if is {
+			continue
+		}
+		first = false
 		if len(files) == 0 && len(targets) == 1 && seen[unquote(targets[0])] {
 			continue // -MP
 		}

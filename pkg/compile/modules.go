@@ -65,9 +65,10 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 
 // Limits of what is read to find modules.
 const (
-	maxModules = 1024  // compiled modules of one command
-	maxParts   = 16384 // files that clang's are made of
-	maxListed  = 20000 // files and directories that are looked at to find compiled modules and headers
+	maxModules = 1024    // compiled modules of one command
+	maxNames   = 1 << 20 // bytes of names of modules that it may import
+	maxParts   = 16384   // files that clang's are made of
+	maxListed  = 20000   // files and directories that are looked at to find compiled modules and headers
 )
 
 // FindModules completes the Plan of a command with modules by the compiled modules that it reads and writes. It
@@ -95,12 +96,13 @@ func (p *Plan) FindModules(dir string) (why string) {
 
 // moduleFinder finds the compiled modules of a command.
 type moduleFinder struct {
-	p       *Plan
-	dir     string
-	found   []string // what may be read, as the compiler spells it
-	seen    map[string]struct{}
-	modules int // that were read
-	listed  int
+	p        *Plan
+	dir      string
+	found    []string // what may be read, as the compiler spells it
+	seen     map[string]struct{}
+	modules  int // that were read
+	listed   int
+	compiled []string // headers that gcc has compiled
 }
 
 // path returns a name as seen from the working directory.
@@ -130,8 +132,7 @@ func (f *moduleFinder) gcc() bool {
 	}
 	u := modules.Scan(source)
 	p.Headers = u.Headers
-	rules := slices.ContainsFunc(p.Outputs, func(o unit.Output) bool { return o.Kind == unit.OutputDependency })
-	if u.Unsure || rules && (u.Writes || len(u.Imports) > 0) { // gcc's rules about modules pass no check of a host's rules
+	if u.Unsure {
 		return false
 	}
 	m := modules.Default()
@@ -168,7 +169,25 @@ func (f *moduleFinder) gcc() bool {
 		}
 		p.Outputs = append(slices.Clip(p.Outputs), unit.Output{Kind: unit.OutputModule, Name: file})
 	}
-	return len(f.found) <= maxModules
+	return len(f.found) <= maxModules && f.rules(m, &u)
+}
+
+// rules records what gcc may name in the rules for make of a unit, if the command has it write any. It reports whether
+// the names are few enough.
+func (f *moduleFinder) rules(m *modules.Mapper, u *modules.Unit) bool {
+	if !slices.ContainsFunc(f.p.Outputs, func(o unit.Output) bool { return o.Kind == unit.OutputDependency }) {
+		return true
+	}
+	r := &f.p.ModuleRules
+	if u.Writes {
+		r.Module, r.File = u.Module, f.p.Outputs[len(f.p.Outputs)-1].Name
+	}
+	r.Imports = append(slices.Clip(u.Imports), m.Headers(f.compiled)...)
+	size := 0
+	for _, name := range r.Imports {
+		size += len(name)
+	}
+	return len(r.Imports) <= maxModules && size <= maxNames
 }
 
 // clang finds the compiled modules of a command of clang's, and the files that they are made of. It reports whether
@@ -278,6 +297,7 @@ func (f *moduleFinder) headers(m *modules.Mapper, dir string) bool {
 		name = dir + "/" + name
 		switch {
 		case strings.HasSuffix(name, ".gcm"):
+			f.compiled = append(f.compiled, name)
 			f.imports(m, name)
 		case !f.headers(m, name):
 			return false

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
@@ -88,4 +90,52 @@ func sameWords(a, b string) bool {
 	slices.Sort(x)
 	slices.Sort(y)
 	return slices.Equal(x, y)
+}
+
+// TestFindGccModuleRules: if a command has gcc write rules for make, its plan has the names that they may have for modules.
+func TestFindGccModuleRules(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"p.cc": "export module a:p;\nimport :q;\nimport b;\n", "i.cc": "module a;\nimport \"x.h\";\n", "n.cc": "int x;\n",
+		"map": "a:p m/p.gcm\nb b.gcm\n./y.h y.gcm\n", "gcm.cache/,/x.h.gcm": "", "gcm.cache/,,/z/,,/x.h.gcm": "", "gcm.cache/b.gcm": "",
+	} {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for args, want := range map[string]modules.Rules{
+		"-c p.cc":                          {},
+		"-MD -c p.cc":                      {Module: "a:p", File: "gcm.cache/a-p.gcm", Imports: []string{"../z/../x.h", "./x.h", "a:q", "b"}},
+		"-MMD -MF d -c i.cc":               {Imports: []string{"../z/../x.h", "./x.h", "a"}},
+		"-MD -c n.cc":                      {Imports: []string{"../z/../x.h", "./x.h"}},
+		"-MD -fmodule-mapper=map -c p.cc":  {Module: "a:p", File: "m/p.gcm", Imports: []string{"./y.h", "a:q", "b"}},
+		"-MD -fmodule-mapper=map -S n.cc":  {Imports: []string{"./y.h"}},
+		"-MD -fmodule-mapper=none -c p.cc": {},
+	} {
+		p := Parse(append(strings.Fields(args), "-std=c++20", "-fmodules-ts"), testDriver(t, "g++"), nil)
+		why := p.FindModules(dir)
+		got := p.ModuleRules
+		slices.Sort(got.Imports)
+		if (why != "") != strings.Contains(args, "none") || got.Module != want.Module || got.File != want.File || !slices.Equal(got.Imports, want.Imports) {
+			t.Errorf("%s: %q %+v, want %+v", args, why, got, want)
+		}
+		if _, ok := p.Rules(); ok {
+			t.Errorf("%s: the rules count as a list of what is read", args)
+		}
+	}
+	var many strings.Builder
+	for i := range maxModules + 1 {
+		fmt.Fprintf(&many, "import m%d;\n", i)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "many.cc"), []byte(many.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := Parse(strings.Fields("-std=c++20 -fmodules-ts -fmodule-mapper=map -MD -c many.cc"), testDriver(t, "g++"), nil)
+	if p.FindModules(dir) == "" {
+		t.Error("too many imports are taken")
+	}
 }

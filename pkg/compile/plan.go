@@ -66,6 +66,10 @@ type Plan struct {
 	// has them.
 	Headers []modules.Header
 
+	// ModuleRules are the names of modules that the rules for make may have, if the compile writes any. FindModules
+	// finds them.
+	ModuleRules modules.Rules
+
 	modules moduleWords
 
 	// Expand means that the compiler only preprocesses: the main output is text, in a file.

@@ -26,7 +26,7 @@ func (c *client) check(k *known.Job, e *resultcache.Entry) error {
 	err := trust.Result(&r, k.Body, uint64(len(mem)))
 	what := "numbers"
 	if err == nil {
-		what, err = trust.Contents(&r, mem, k.Body, c.expectObject(k.Body))
+		what, err = trust.Contents(&r, mem, k.Body, k.Modules, c.expectObject(k.Body))
 	}
 	if errors.Is(err, outputs.ErrDoubt) {
 		c.m.metrics.Distrusted("doubt")

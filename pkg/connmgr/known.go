@@ -75,7 +75,7 @@ func (c *client) sendKnown(k *known.Job, r *ipc.Result, fd int) error {
 // knownTask returns the task of a job whose inputs are known.
 func (c *client) knownTask(k *known.Job) *attempt.Task {
 	t := c.newTask(k.Body)
-	t.Known = k
+	t.Known, t.Modules = k, k.Modules
 	c.predict(t)
 	return t
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -33,6 +34,7 @@ func (c *client) task(f *ipc.Submit) (*attempt.Task, *ipc.GoLocal) {
 	}
 	t := c.newTask(body)
 	t.Source, t.Text, t.BodyLen, t.TextOff = c.source, text, f.BodyLen, f.TextOff
+	t.Modules = modules.Rules{Module: f.Module, File: f.ModuleFile, Imports: f.Imports}
 	c.predict(t)
 	c.record.Files = uint32(len(body.Files))
 	return t, nil

@@ -65,7 +65,7 @@ func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 // only its numbers have been checked. mem has the unpacked result. It returns nil, or an Outcome if the
 // result is not accepted.
 func (a *Attempt) distrust(r *job.Result, mem []byte) *Outcome {
-	what, err := trust.Contents(r, mem, a.Body, a.Object)
+	what, err := trust.Contents(r, mem, a.Body, a.Modules, a.Object)
 	if err == nil {
 		return nil
 	}

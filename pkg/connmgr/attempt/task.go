@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/outputs"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
@@ -46,6 +47,7 @@ type Task struct {
 	Source    *slots.Hold // nil if Known is set
 	Text      []byte      // encoded body and what follows it; nil if Known is set
 	Body      *job.Body
+	Modules   modules.Rules // names that its rules for make may have
 	BodyLen   uint32
 	TextOff   uint32
 	Key       history.Key

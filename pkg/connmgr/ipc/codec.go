@@ -178,13 +178,17 @@ func (m *Submit) Append(b []byte) []byte {
 	b = wire.AppendBool(b, m.Tree)
 	b = wire.AppendStrings(b, m.Absent)
 	b = wire.AppendBool(b, m.Unsure)
+	b = wire.AppendString(b, m.Module)
+	b = wire.AppendString(b, m.ModuleFile)
+	b = wire.AppendStrings(b, m.Imports)
 	return end(b, at)
 }
 
 // Parse reads a Submit. It does not check the offsets: the manager compares them with the slot's size.
 func (m *Submit) Parse(p []byte) error {
 	d := newDecoder(p)
-	*m = Submit{BodyOff: d.Uint32(), BodyLen: d.Uint32(), TextOff: d.Uint32(), TextLen: d.Uint64(), PreprocessUS: d.Uint32(), Tree: d.Bool(), Absent: d.stringsUpTo(MaxAbsent), Unsure: d.Bool()}
+	*m = Submit{BodyOff: d.Uint32(), BodyLen: d.Uint32(), TextOff: d.Uint32(), TextLen: d.Uint64(), PreprocessUS: d.Uint32(), Tree: d.Bool(), Absent: d.stringsUpTo(MaxAbsent), Unsure: d.Bool(),
+		Module: d.Text(), ModuleFile: d.Text(), Imports: d.strings()}
 	return d.end()
 }
 

@@ -24,7 +24,7 @@ var messages = map[Kind]message{
 	KindLeased: &Leased{Job: 1 << 40, SourceMax: 32 << 20, Family: "gcc", Major: 12, Direct: []string{"/cc1", "-E"},
 		Tree: true, Fast: true, Include: []string{"/usr/include"}, Native: []string{"-march=x"}, NativeOrder: true},
 	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: reason.ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true},
-	KindSubmit:  &Submit{BodyOff: 64, BodyLen: 100, TextOff: 128, TextLen: 1 << 33, PreprocessUS: 4500, Tree: true},
+	KindSubmit:  &Submit{BodyOff: 64, BodyLen: 100, TextOff: 128, TextLen: 1 << 33, PreprocessUS: 4500, Tree: true, Module: "a:p", ModuleFile: "gcm.cache/a-p.gcm", Imports: []string{"b", "./x.h"}},
 	KindResult: &Result{Host: "h:1", Exit: 1, Signal: 9, Stdout: Segment{1, 2}, Stderr: Segment{3, 4},
 		Files:    []File{{Index: 1, Segment: Segment{64, 1000}}, {Index: 2, Segment: Segment{1064, 7}}},
 		CreditUS: 1, WriteUS: 2, QueueUS: 3, CompileUS: 4, ReturnUS: 5, BytesOut: 6, BytesIn: 7, Attempts: 2, Cached: "redis", Moved: true},
@@ -109,11 +109,11 @@ func TestLeaseBytes(t *testing.T) {
 }
 
 func TestOtherVersionIsSaid(t *testing.T) {
-	for _, m := range []message{&Lease{Version: 9}, &Local{Version: 9}, &Control{Version: 9}} {
+	for _, m := range []message{&Lease{Version: Version + 1}, &Local{Version: Version + 1}, &Control{Version: Version + 1}} {
 		if err := blank(m).Parse(m.Append(nil)[HeaderLen:]); !errors.Is(err, ErrVersion) {
 			t.Errorf("%T: %v, want ErrVersion", m, err)
 		}
-		if err := blank(m).Parse([]byte{9, 200, 200}); !errors.Is(err, ErrVersion) {
+		if err := blank(m).Parse([]byte{Version + 1, 200, 200}); !errors.Is(err, ErrVersion) {
 			t.Errorf("%T: fields of another version were read: %v", m, err)
 		}
 	}

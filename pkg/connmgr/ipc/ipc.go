@@ -50,7 +50,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 8
+const Version = 9
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -250,6 +250,10 @@ type Submit struct {
 	// Leased. Both are for a manager that remembers what the compiler has listed.
 	Absent []string
 	Unsure bool
+	// Module, ModuleFile and Imports are the names of C++ modules that the rules for make may have (modules.Rules), at
+	// most MaxWords.
+	Module, ModuleFile string
+	Imports            []string
 }
 
 // TooMany is the value of Submit.Absent if there are more names than a frame has room for.

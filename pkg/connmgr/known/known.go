@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -33,6 +34,8 @@ type Job struct {
 	Source []byte
 	// Images are the sets that the precompiled headers of Body.Images are made of.
 	Images []*inputs.Set
+	// Modules are the names of C++ modules that its rules for make may have.
+	Modules modules.Rules
 
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
 }
@@ -167,7 +170,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		term, _ := getenv("TERM")
 		args = compile.Coloured(args, driver.Family, term)
 	}
-	k = &Job{Set: set, Body: &job.Body{
+	k = &Job{Set: set, Modules: plan.ModuleRules, Body: &job.Body{
 		Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Front: uint32(front), Language: plan.Language,
 		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs, Dirs: set.Dirs, Links: set.Links,
 		Files: make([]unit.File, len(set.Files)),

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/outputs"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
@@ -33,12 +34,12 @@ func TestNamesMean(t *testing.T) {
 		`a\ b.h`:            true,
 		"a":                 false,
 	} {
-		err := rules([]byte("q.o: "+name+"\n"), b)
+		err := rules([]byte("q.o: "+name+"\n"), b, modules.Rules{})
 		if (err == nil) != want || err != nil && !errors.Is(err, outputs.ErrDoubt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := rules([]byte("q.o: ../s/q.c \\\n ../s/../x.h\n../s/../x.h:\n"), b); err != nil {
+	if err := rules([]byte("q.o: ../s/q.c \\\n ../s/../x.h\n../s/../x.h:\n"), b, modules.Rules{}); err != nil {
 		t.Errorf("a rule of -MP for a second spelling: %v", err)
 	}
 }
@@ -51,7 +52,7 @@ func TestNamesOfNonsense(t *testing.T) {
 	} {
 		b.Outputs = []unit.Output{{Name: "q.o"}}
 		for _, name := range []string{"w/w/w", "/w/../w", "x/../../y"} {
-			if err := rules([]byte("q.o: "+name+"\n"), b); err == nil {
+			if err := rules([]byte("q.o: "+name+"\n"), b, modules.Rules{}); err == nil {
 				t.Errorf("%s is taken with %+v", name, b)
 			}
 		}

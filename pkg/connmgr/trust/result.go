@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/outputs"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
@@ -59,10 +60,10 @@ func Result(r *job.Result, body *job.Body, window uint64) error {
 
 // Contents checks the files and messages of a result, unpacked in mem, against what the compiler here would
 // have made of body. object waits for the kind of object that it makes, and returns false if that is not
-// known. If there is an error, what names the part that it is about, such as "dependency file"; the error
-// wraps outputs.ErrForged or outputs.ErrDoubt.
-func Contents(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Object, bool)) (what string, err error) {
-	if what, err = files(r, mem, body, object); err != nil {
+// known; m are the names of C++ modules that its rules for make may have. If there is an error, what names the
+// part that it is about, such as "dependency file"; the error wraps outputs.ErrForged or outputs.ErrDoubt.
+func Contents(r *job.Result, mem []byte, body *job.Body, m modules.Rules, object func() (outputs.Object, bool)) (what string, err error) {
+	if what, err = files(r, mem, body, m, object); err != nil {
 		return what, err
 	}
 	style := outputs.StyleOf(body.Args)
@@ -75,7 +76,7 @@ func Contents(r *job.Result, mem []byte, body *job.Body, object func() (outputs.
 }
 
 // files checks the files of a result. what names the file that an error is about.
-func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Object, bool)) (what string, err error) {
+func files(r *job.Result, mem []byte, body *job.Body, m modules.Rules, object func() (outputs.Object, bool)) (what string, err error) {
 	for i := range r.Files {
 		out := &body.Outputs[r.Files[i].Index]
 		content := part(mem, r.Files[i].Segment)
@@ -92,7 +93,7 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Obj
 		case out.Kind == unit.OutputAssembly || out.Kind == unit.OutputStackUsage:
 			err = outputs.CheckText(head)
 		case out.Kind == unit.OutputDependency:
-			err = rules(content, body)
+			err = rules(content, body, m)
 		}
 		if err != nil {
 			return what, err
@@ -105,8 +106,8 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Obj
 var kindWords = [...]string{unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack usage file",
 	unit.OutputSide: "side file", unit.OutputDependency: "dependency file", unit.OutputModule: "compiled module"}
 
-// rules checks that a dependency file names only files that the job brought.
-func rules(content []byte, b *job.Body) error {
+// rules checks that a dependency file names only files that the job brought, and modules of m.
+func rules(content []byte, b *job.Body, m modules.Rules) error {
 	if len(content) > maxRules {
 		return outputs.ErrDoubt
 	}
@@ -122,7 +123,7 @@ func rules(content []byte, b *job.Body) error {
 	// Nearly all names are spelled as in the job. If a file has several names, the job has one of them, and
 	// the others are resolved only if one of them is used.
 	var meant *names
-	return outputs.CheckRules(string(content), func(w string) bool { return targets[w] }, func(name string) bool {
+	return outputs.CheckRules(string(content), m, func(w string) bool { return targets[w] }, func(name string) bool {
 		if files[name] {
 			return true
 		}
@@ -151,7 +152,7 @@ func isTrace(body *job.Body, out *unit.Output) bool {
 }
 
 // Differ returns in a word or two what differs between two hosts' results x and y for the same body, or "" if
-// they are equal; time traces do not count. Their data are in memX and memY; both must have passed Result.
+// they are equal; time traces and the order of imports in rules for make do not count. Their data are in memX and memY; both must have passed Result.
 func Differ(body *job.Body, x *job.Result, memX []byte, y *job.Result, memY []byte) string {
 	same := func(s, t job.Segment) bool { return bytes.Equal(part(memX, s), part(memY, t)) }
 	switch {
@@ -172,8 +173,10 @@ func Differ(body *job.Body, x *job.Result, memX []byte, y *job.Result, memY []by
 				continue
 			}
 			found = true
-			if f.Exec != g.Exec || !same(f.Segment, g.Segment) && !isTrace(body, &body.Outputs[f.Index]) {
-				return body.Outputs[f.Index].Name
+			out := &body.Outputs[f.Index]
+			if f.Exec != g.Exec || !same(f.Segment, g.Segment) && !isTrace(body, out) &&
+				(out.Kind != unit.OutputDependency || !outputs.SameRules(part(memX, f.Segment), part(memY, g.Segment))) {
+				return out.Name
 			}
 		}
 		if !found {

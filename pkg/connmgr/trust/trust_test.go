@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/modules"
+	"github.com/rdistcc/rdistcc/internal/outputs"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -77,6 +79,53 @@ func TestTracesDiffer(t *testing.T) {
 		body := &job.Body{Args: []string{"-c", c.word}, Outputs: []unit.Output{{Name: "x.o"}, {Kind: unit.OutputSide, Name: c.name, Optional: true}}}
 		if got := Differ(body, r, memX, r, memY); got != c.want {
 			t.Errorf("%s, %s: %q differs, want %q", c.word, c.name, got, c.want)
+		}
+	}
+}
+
+// TestModuleRules: rules for make may name the command's own modules, and no others.
+func TestModuleRules(t *testing.T) {
+	body := &job.Body{Args: []string{"-std=c++20", "-fmodules-ts", "-MD", "-c", "x.cc"}, Cwd: "/w", Name: "x.cc", Files: []unit.File{{Name: "x.cc"}, {Name: "gcm.cache/A.gcm"}},
+		Outputs: []unit.Output{{Name: "x.o"}, {Kind: unit.OutputDependency, Name: "x.d"}, {Kind: unit.OutputModule, Name: "gcm.cache/X.gcm"}}}
+	own := modules.Rules{Module: "X", File: "gcm.cache/X.gcm", Imports: []string{"A"}}
+	const (
+		head = "x.o gcm.cache/X.gcm: x.cc\n"
+		tail = "X.c++m: gcm.cache/X.gcm\n.PHONY: X.c++m\ngcm.cache/X.gcm:| x.o\nCXX_IMPORTS += A.c++m\n"
+	)
+	for text, want := range map[string]error{
+		head + "x.o gcm.cache/X.gcm: A.c++m\n" + tail: nil,
+		head + "x.o gcm.cache/X.gcm: B.c++m\n" + tail: outputs.ErrDoubt,
+		head + ".PHONY: A.c++m\n":                     outputs.ErrDoubt,
+		head + "A.c++m: gcm.cache/A.gcm\n":            outputs.ErrDoubt,
+		head + "x.cc: A.c++m\n":                       outputs.ErrDoubt,
+		head + "x.o: $(shell evil)\n":                 outputs.ErrForged,
+		head + "SHELL += A.c++m\n":                    outputs.ErrDoubt,
+		head + "CXX_IMPORTS += $(shell evil)\n":       outputs.ErrForged,
+		head + "include A.c++m\n":                     outputs.ErrForged,
+		head + tail + "\tevil\n":                      outputs.ErrForged,
+	} {
+		r := &job.Result{Files: []job.File{{Index: 1, Segment: job.Segment{Len: uint64(len(text))}}}}
+		what, err := Contents(r, []byte(text), body, own, nil)
+		if !errors.Is(err, want) || (what != "") != (want != nil) {
+			t.Errorf("%q: %s %v, want %v", text, what, err, want)
+		}
+		if _, err := Contents(r, []byte(text), body, modules.Rules{}, nil); err == nil {
+			t.Errorf("%q: taken though the command has no modules", text)
+		}
+	}
+}
+
+// TestImportsInAnotherOrder: gcc writes imports in any order.
+func TestImportsInAnotherOrder(t *testing.T) {
+	x, y, z := "x.o: x.cc\nCXX_IMPORTS += A.c++m B.c++m\n", "x.o: x.cc\nCXX_IMPORTS += B.c++m A.c++m\n", "x.o: x.cc\nCXX_IMPORTS += B.c++m C.c++m\n"
+	r := &job.Result{Files: []job.File{{Segment: job.Segment{Len: uint64(len(x))}}}}
+	for kind, want := range map[unit.OutputKind]string{unit.OutputDependency: "", unit.OutputSide: "f"} {
+		body := &job.Body{Outputs: []unit.Output{{Kind: kind, Name: "f"}}}
+		if got := Differ(body, r, []byte(x), r, []byte(y)); got != want {
+			t.Errorf("kind %d: %q differs, want %q", kind, got, want)
+		}
+		if Differ(body, r, []byte(x), r, []byte(z)) != "f" {
+			t.Errorf("kind %d: another import is no difference", kind)
 		}
 	}
 }
