@@ -11,7 +11,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/sources"
-	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -24,6 +23,9 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	s := f.slot
 	if !f.outputDirs() {
 		return nil, reason.Diagnostics // the compiler has its own message for that
+	}
+	if f.plan.MakesModule() {
+		return nil, reason.NotReproducible + "modules" // only the manager knows all directories for headers
 	}
 	if len(f.plan.Headers) > 0 {
 		return nil, reason.NotReproducible + "modules" // the compiler would not list them
@@ -203,7 +205,7 @@ func told(absent []string) []string {
 func (f *flow) outputDirs() bool {
 	last := ""
 	for i := range f.plan.Outputs {
-		if f.plan.Outputs[i].Kind == unit.OutputModule {
+		if f.plan.MakesWay(f.plan.Outputs[i]) {
 			continue // the compiler makes it
 		}
 		name := f.plan.Outputs[i].Name

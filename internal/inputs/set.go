@@ -233,6 +233,10 @@ func (w *walk) finish() *Set {
 		// gcc says "no include path in which to search" if none of its directories exists.
 		user = w.search.own
 	}
+	if w.q.Module {
+		user = slices.Concat(user, w.search.own)
+		s.Timed = true
+	}
 	for _, d := range user {
 		for _, l := range d.way.links {
 			if !sources.SystemLink(l.Name) && !links[l.Name] {

@@ -134,6 +134,42 @@ func TestSum(t *testing.T) {
 	}
 }
 
+// TestModule: if a compile makes a module of clang's, all of the compiler's directories are in the Set, and its result
+// depends on times.
+func TestModule(t *testing.T) {
+	dir := t.TempDir()
+	old := time.Now().Add(-time.Hour)
+	for _, d := range []string{"own", "own/read", "unread"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"x.cppm": "module;\n#include <a.h>\nexport module x;\n", "own/read/a.h": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := []string{dir + "/own/read", dir + "/own/../unread"}
+	for _, module := range []bool{false, true} {
+		q := &Query{Key: "k", Source: "x.cppm", Cwd: dir, Own: own, Missing: []string{dir + "/none"}, Module: module}
+		s, err := New(Options{}).Resolve(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range own {
+			if slices.Contains(s.Dirs, d) != module {
+				t.Errorf("module %v: directories %q", module, s.Dirs)
+			}
+		}
+		if s.Timed != module || slices.Contains(s.Dirs, dir+"/none") || len(s.Files) != 2 {
+			t.Errorf("module %v: timed %v, %q, %d files", module, s.Timed, s.Dirs, len(s.Files))
+		}
+	}
+}
+
 // TestTimed: a compile whose result may depend on times is told apart, also after the compiler was asked.
 func TestTimed(t *testing.T) {
 	for text, want := range map[string]bool{

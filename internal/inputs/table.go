@@ -107,6 +107,9 @@ type Query struct {
 	AsmDirs      []string          // that the command gives to the assembler
 	// Images makes precompiled headers part of the answer (Set.Images). Otherwise one is a Doubt.
 	Images bool
+	// Module means that the command makes a compiled module of clang's, which says in which directories clang has looked
+	// for headers: all that exist are then in the Set, and it counts as Timed.
+	Module bool
 }
 
 // Doubt says why a compiler has to be asked what it reads.

@@ -18,6 +18,7 @@ const (
 	controlBlock   = 15
 	inputsBlock    = 16
 	optionsBlock   = 17
+	unhashedBlock  = 19
 
 	controlMetadata     = 1 // in the control block: the compiler's version
 	controlImports      = 2

@@ -6,6 +6,7 @@ type stream struct {
 	at     uint64                         // in bits
 	end    uint64                         // of the file, in bits
 	bad    bool                           // it is not in this format
+	spent  uint64                         // numbers that have been read; some take no bits, which must not cost much time
 	record func(block uint64, ops []uint64, blob string)
 
 	infos  map[uint64][]abbreviation // by block, from the block that describes others
@@ -105,7 +106,7 @@ func (r *stream) block(depth int) {
 	}
 	end := r.at + size
 	switch id {
-	case infoBlock, astBlock, submoduleBlock, controlBlock, inputsBlock:
+	case infoBlock, astBlock, submoduleBlock, controlBlock, inputsBlock, unhashedBlock:
 	default: // there is nothing in it that Clang looks for
 		r.at = end
 		return
@@ -180,6 +181,7 @@ func (r *stream) abbreviation() (a abbreviation) {
 func (r *stream) abbreviated(id uint64, a abbreviation) {
 	var ops []uint64
 	blob := ""
+	r.spend(uint64(len(a)))
 	for i := 0; i < len(a) && !r.bad; i++ {
 		switch f := a[i]; f.kind {
 		case array:
@@ -188,6 +190,7 @@ func (r *stream) abbreviated(id uint64, a abbreviation) {
 				r.bad = true
 				return
 			}
+			r.spend(n)
 			for ; n > 0 && !r.bad; n-- {
 				ops = append(ops, r.scalar(a[i]))
 			}
@@ -212,6 +215,13 @@ func (r *stream) abbreviated(id uint64, a abbreviation) {
 	}
 	if !r.bad && len(ops) > 0 {
 		r.record(id, ops, blob)
+	}
+}
+
+// spend counts numbers that are about to be read. Those of a file that clang has written have more bits than there are numbers.
+func (r *stream) spend(n uint64) {
+	if r.spent += n; r.spent > r.end {
+		r.bad = true
 	}
 }
 

@@ -66,6 +66,7 @@ const (
 	moduleMapper // -fmodule-mapper=
 	moduleFile   // clang: -fmodule-file=
 	moduleDir    // clang: -fprebuilt-module-path=
+	moduleTo     // clang: -fmodule-output=, or without a file
 
 	// Further files that the compiler reads.
 	inputFile    // its argument is a file
@@ -152,6 +153,7 @@ var textOf = [numClasses]string{
 	moduleMapper:    "modules",
 	moduleFile:      "modules",
 	moduleDir:       "modules",
+	moduleTo:        "modules",
 	image:           "pch",
 	textCommandLine: "command-line", // the object records its command line
 	textComments:    "comments",

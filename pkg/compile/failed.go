@@ -27,8 +27,8 @@ func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv fun
 			continue
 		}
 		switch {
-		case status != 1:
-			return ErrUnclear // a crash
+		case status != 1, p.modules.makes:
+			return ErrUnclear // a crash, or one of two steps
 		case p.Driver.Family == GCC:
 			if (i != 0 || p.Syntax) && !strings.HasSuffix(out.Name, ".dwo") || !p.gccKeeps(said) || !english(getenv) {
 				return ErrUnclear

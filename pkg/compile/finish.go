@@ -30,8 +30,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		p.Makes = p.makes(getenv)
 	case p.emits:
 		local(reason.NotReproducible+"pch", TurnLocal)
-	case p.Language == langModule && p.sources == 1:
-		local(reason.NotReproducible+hereOf[hereModules], TurnLocal) // on a host, clang writes other bytes into the compiled module
+	case p.Language == langModule && p.sources == 1 && (p.modules.writes == 0 || !p.compile && !p.assembly):
+		local(reason.NotReproducible+hereOf[hereModules], TurnLocal) // the object would have the name of a temporary file
 	case p.Syntax && (p.extra.made != 0 || p.usage || p.extra.log || p.extra.traces != "" || p.modules.on):
 		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
 	case !p.compile && !p.assembly && !p.Syntax && !p.cppOnly:

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	pathname "path" // path is a kind of value here
 	"slices"
 	"strings"
 	"syscall"
@@ -17,10 +18,17 @@ type moduleWords struct {
 	prefix string   // gcc: what its lines begin with
 	files  []string // clang: compiled modules
 	dirs   []string // clang: directories with compiled modules
+	to     string   // clang: the file of -fmodule-output=, or ""
+	writes int      // clang: how often -fmodule-output was given
+	makes  bool     // clang: the command makes a compiled module, and then an object from that
 }
 
 // Modules reports whether the command may read or write compiled modules. Which ones, FindModules tells.
 func (p *Plan) Modules() bool { return p.modules.on }
+
+// MakesModule reports whether the command makes a compiled module of clang's beside its main output. The module tells in
+// which directories the compiler looks for headers, and so they have to be the same on a host (modules.Search).
+func (p *Plan) MakesModule() bool { return p.modules.makes }
 
 // moduleOption records an option about modules.
 func (p *parser) moduleOption(c class, arg string) {
@@ -39,6 +47,9 @@ func (p *parser) moduleOption(c class, arg string) {
 			return
 		}
 		p.modules.dirs = append(p.modules.dirs, arg)
+	case moduleTo:
+		p.modules.to = arg
+		p.modules.writes++
 	case moduleMapper:
 		// Programs and sockets are asked as the compile goes on.
 		name, prefix, _ := strings.Cut(arg, "?")
@@ -60,7 +71,32 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 			return true
 		}
 	}
-	return raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX
+	if p.Language == langModule {
+		return !p.makesModule()
+	}
+	return raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX || p.modules.writes > 0
+}
+
+// makesModule takes a command whose source clang compiles to a module and then, from that, to an object. It reports whether
+// the command may run elsewhere.
+func (p *parser) makesModule() bool {
+	m := &p.modules
+	switch {
+	case m.writes != 1 || p.Syntax || p.Expand || p.llvm || p.lto || p.native || p.ownAs() != clangAs:
+		return false // otherwise the object has the name of a temporary file, or there is none
+	case p.extra.made != 0 || len(p.extra.files) > 0 || p.extra.traces != "" || p.extra.log || p.usage:
+		return false // both steps would write them
+	case m.to == "" && p.output == "":
+		return false
+	case m.to == "":
+		m.to = swapSuffix(p.output, ".pcm")
+	}
+	if isDevice(m.to) || m.to == p.output || m.to == p.Source {
+		return false
+	}
+	m.makes = true
+	p.Language = langCXX // what it is but for what becomes of it
+	return true
 }
 
 // Limits of what is read to find modules.
@@ -90,7 +126,7 @@ func (p *Plan) FindModules(dir string) (why string) {
 	}
 	slices.Sort(f.found)
 	p.Inputs = append(slices.Clip(p.Inputs), f.found...)
-	p.Imports = len(f.found) > 0
+	p.Imports = len(f.found) > 0 || p.modules.makes
 	return ""
 }
 
@@ -204,12 +240,20 @@ func (f *moduleFinder) clang() bool {
 			return false
 		}
 		for _, name := range names {
+			if f.written(dir + "/" + name) { // what was there before is not read
+				continue
+			}
 			if strings.HasSuffix(name, ".pcm") && !f.clangs(strings.TrimRight(dir, "/")+"/"+name) {
 				return false
 			}
 		}
 	}
 	return len(f.found) <= maxParts
+}
+
+// written reports whether a name is that of the compiled module that the command makes.
+func (f *moduleFinder) written(name string) bool {
+	return f.p.modules.makes && pathname.Clean(f.path(name)) == pathname.Clean(f.path(f.p.modules.to))
 }
 
 // clangs adds a module compiled by clang, what it is made of, and the modules that it imports. It reports whether

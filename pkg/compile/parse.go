@@ -231,7 +231,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		case !forwarded(arg):
 			p.refuse(reason.UnknownOption + optionName(arg))
 		}
-	case moduleOn, moduleMapper, moduleFile, moduleDir:
+	case moduleOn, moduleMapper, moduleFile, moduleDir, moduleTo:
 		p.moduleOption(c, arg)
 	case image:
 		p.image(arg)

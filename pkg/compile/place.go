@@ -27,13 +27,19 @@ const (
 	renamed
 	// Anything except a special file is removed first.
 	replaced
+	// Versions differ between inPlace (clang 19) and renamed (clang 16). It is done as renamed, and only if both leave
+	// the same.
+	alike
 )
 
 // mannerOf returns how the compiler writes an output (gcc 11 and 12, clang 13 to 19).
 func (p *Plan) mannerOf(out unit.Output) manner {
 	main := out.Kind == unit.OutputObject || out.Kind == unit.OutputAssembly
-	if out.Kind == unit.OutputModule && p.Driver.Family == GCC {
+	switch {
+	case out.Kind == unit.OutputModule && p.Driver.Family == GCC:
 		return replaced
+	case out.Kind == unit.OutputModule:
+		return alike
 	}
 	suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
 	if p.Driver.Family == GCC {
@@ -91,7 +97,7 @@ func (p *Plan) ownAs() int {
 // New files get mode 0666 less the umask. Every error is an ErrPlace; nothing that Place made
 // is left then.
 func (p *Plan) Place(out unit.Output, fd int, off, length int64) error {
-	if out.Kind == unit.OutputModule {
+	if p.MakesWay(out) {
 		if err := makeWay(out.Name); err != nil {
 			return placeError(out.Name, err)
 		}
@@ -99,11 +105,16 @@ func (p *Plan) Place(out unit.Output, fd int, off, length int64) error {
 	return place(out.Name, p.mannerOf(out), fd, off, length)
 }
 
+// MakesWay reports whether the compiler makes the directories that lead to an output. Otherwise they must exist.
+func (p *Plan) MakesWay(out unit.Output) bool {
+	return out.Kind == unit.OutputModule && p.Driver.Family == GCC
+}
+
 // CanPlace returns the error that Place would return for length bytes of out, as far as that
 // can be foreseen without writing anything.
 func (p *Plan) CanPlace(out unit.Output, length int64) error {
 	how := p.mannerOf(out)
-	if out.Kind == unit.OutputModule {
+	if p.MakesWay(out) {
 		if dir := wayMissing(out.Name); dir != "" {
 			return canMake(out.Name, dir)
 		}
@@ -113,7 +124,10 @@ func (p *Plan) CanPlace(out unit.Output, length int64) error {
 		return err
 	}
 	keeps := there.keeps(how)
-	if err == nil && there.exists && (keeps || how == renamed) {
+	if how == alike && (there.link || there.exists && (!there.regular || there.shared)) {
+		err = syscall.EEXIST
+	}
+	if err == nil && there.exists && (keeps || how == renamed || how == alike) {
 		err = syscall.Access(out.Name, wOK)
 	}
 	if err == nil && !(keeps && there.exists) && !(keeps && there.link) {
@@ -167,6 +181,7 @@ type standing struct {
 	regular bool
 	empty   bool
 	link    bool // a symbolic link, wherever it leads
+	shared  bool // has another name
 }
 
 // look examines name. A file that cannot be an output is an error.
@@ -180,6 +195,7 @@ func look(name string) (there standing, err error) {
 		return there, nil
 	}
 	there.exists, there.regular, there.empty = true, st.Mode&syscall.S_IFMT == syscall.S_IFREG, st.Size == 0
+	there.shared = st.Nlink > 1
 	const full = 1<<8 | 7 // device number of /dev/full
 	if err == nil && !there.regular && (st.Mode&syscall.S_IFMT != syscall.S_IFCHR || st.Rdev == full) {
 		// Writing to a pipe would block; a directory and a socket cannot be written.
@@ -209,10 +225,12 @@ func place(name string, how manner, fd int, off, length int64) error {
 	}
 	keeps := there.keeps(how)
 	switch {
-	case how == renamed && there.exists && syscall.Access(name, wOK) != nil:
+	case (how == renamed || how == alike) && there.exists && syscall.Access(name, wOK) != nil:
 		return placeError(name, syscall.EACCES)
-	case how == renamed && !keeps:
-		return placeRenamed(name, fd, off, length)
+	case how == alike && (there.link || there.exists && (!there.regular || there.shared)):
+		return placeError(name, syscall.EEXIST)
+	case how == renamed && !keeps, how == alike:
+		return placeRenamed(name, fd, off, length, how == alike)
 	case !keeps && (there.exists || there.link):
 		if err := retry(func() error { return syscall.Unlink(name) }); err != nil {
 			return placeError(name, err)
@@ -231,8 +249,9 @@ func place(name string, how manner, fd int, off, length int64) error {
 	return nil
 }
 
-// placeRenamed makes name through a temporary file beside it.
-func placeRenamed(name string, fd int, off, length int64) error {
+// placeRenamed makes name through a temporary file beside it. With same, it fails if there is a file of another owner or
+// mode.
+func placeRenamed(name string, fd int, off, length int64, same bool) error {
 	pid := strconv.Itoa(syscall.Getpid())
 	for try := 0; try < 100; try++ {
 		temp := swapSuffix(name, "") + "-rd" + pid + "." + strconv.Itoa(try) + ".tmp"
@@ -243,7 +262,10 @@ func placeRenamed(name string, fd int, off, length int64) error {
 		if err != nil {
 			return placeError(name, err)
 		}
-		if err = fill(dst, fd, off, length); err == nil {
+		if err = fill(dst, fd, off, length); err == nil && same && !sameOwner(temp, name) {
+			err = syscall.EEXIST
+		}
+		if err == nil {
 			err = retry(func() error { return syscall.Rename(temp, name) })
 		}
 		if err != nil {
@@ -253,6 +275,15 @@ func placeRenamed(name string, fd int, off, length int64) error {
 		return nil
 	}
 	return placeError(name, syscall.EEXIST)
+}
+
+// sameOwner reports whether the file name has the owner, group and mode of temp, or does not exist.
+func sameOwner(temp, name string) bool {
+	var a, b syscall.Stat_t
+	if err := retry(func() error { return syscall.Lstat(name, &b) }); err != nil {
+		return err == syscall.ENOENT
+	}
+	return retry(func() error { return syscall.Lstat(temp, &a) }) == nil && a.Mode == b.Mode && a.Uid == b.Uid && a.Gid == b.Gid
 }
 
 func open(name string, flags int) (fd int, err error) {

@@ -150,6 +150,9 @@ func (p *parser) name() {
 		p.Inputs = append(p.Inputs, p.aux(main, ".gcda"), "fbdata.afdo")
 	}
 	p.dependencies(main)
+	if p.modules.makes {
+		p.Outputs = append(p.Outputs, unit.Output{Kind: unit.OutputModule, Name: p.modules.to})
+	}
 	for _, name := range p.extra.files {
 		p.made(name)
 	}

@@ -141,6 +141,8 @@ var table = [...]spec{
 	{"-fmodule-", joined, hereModules, hereModules, never},
 	{"-fmodule-file=", joined, hereModules, moduleFile, path},
 	{"-fmodule-mapper=", joined, moduleMapper, hereModules, path},
+	{"-fmodule-output", alone, hereModules, moduleTo, none},
+	{"-fmodule-output=", joined, hereModules, moduleTo, path},
 	{"-fmodules", joined, hereModules, hereModules, never},
 	{"-fmodules-ts", alone, moduleOn, hereModules, none},
 	{"-fno-builtin-", joined, both, both, ident},

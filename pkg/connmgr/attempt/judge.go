@@ -66,6 +66,9 @@ func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 // result is not accepted.
 func (a *Attempt) distrust(r *job.Result, mem []byte) *Outcome {
 	what, err := trust.Contents(r, mem, a.Body, a.Modules, a.Object)
+	if err == nil && a.Known != nil {
+		what, err = "compiled module", a.Known.CheckModule(r, mem)
+	}
 	if err == nil {
 		return nil
 	}

@@ -36,6 +36,8 @@ type Job struct {
 	Images []*inputs.Set
 	// Modules are the names of C++ modules that its rules for make may have.
 	Modules modules.Rules
+	// Module is what a compiled module of clang's has to say of the directories for headers; nil: there is none.
+	Module *modules.Search
 
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
 }
@@ -134,7 +136,10 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		return nil, nil, unknownCommand
 	}
 	front, reason := plan.Native(native.Words, native.Order, true)
-	if reason != "" || !outputDirs(plan.Outputs, l.Cwd) {
+	if reason != "" || !outputDirs(&plan, l.Cwd) {
+		return nil, nil, unknownCommand
+	}
+	if plan.MakesModule() && !fitModule(c, front) {
 		return nil, nil, unknownCommand
 	}
 	q, ask, ok := query(c, &plan)
@@ -181,6 +186,9 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	for _, r := range used {
 		k.Body.Images, k.Images = append(k.Body.Images, r.body), append(k.Images, r.set)
 	}
+	if plan.MakesModule() {
+		k.Module = searchOf(q)
+	}
 	for i, f := range set.Files {
 		k.Body.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
 	}
@@ -222,6 +230,7 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 		Source: plan.Source, Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
 		Forced: search.Forced, Given: search.Given, Words: plan.Whole(), More: plan.Inputs, GCC: plan.Driver.Family == compile.GCC, Images: true,
 		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
+		Module: plan.MakesModule(),
 	}
 	for _, h := range plan.Headers {
 		q.Imported = append(q.Imported, sources.Include{Name: h.Name, Quoted: h.Quoted})
@@ -268,13 +277,13 @@ func (t *Table) Learn(asked *inputs.Query, f *ipc.Submit, body *job.Body) bool {
 }
 
 // outputDirs reports whether the directories of all outputs exist. On a host they always do.
-func outputDirs(outputs []unit.Output, cwd string) bool {
+func outputDirs(plan *compile.Plan, cwd string) bool {
 	last := ""
-	for i := range outputs {
-		if outputs[i].Kind == unit.OutputModule {
-			continue // the compiler makes it
+	for _, out := range plan.Outputs {
+		if plan.MakesWay(out) {
+			continue
 		}
-		dir := filepath.Dir(outputs[i].Name)
+		dir := filepath.Dir(out.Name)
 		if !filepath.IsAbs(dir) {
 			dir = cwd + "/" + dir
 		}

@@ -121,6 +121,30 @@ func TestBodiesThatDoNotFit(t *testing.T) {
 	}
 }
 
+// TestModuleOutputs: a job that makes a compiled module of clang's writes it under the name that the command gives.
+func TestModuleOutputs(t *testing.T) {
+	tc := Compiler{Family: "clang", Major: 16, Exec: "/usr/bin/clang++", Path: "/usr/lib/llvm-16/bin/clang"}
+	body := func(change func(*job.Body)) *job.Body {
+		b := sourcesBody(tc, "-std=c++20", "-x", "c++-module", "-c", "a.c", "-o", "a.o", "-fmodule-output=d/a.pcm")
+		change(b)
+		return b
+	}
+	if err := checked(body(func(*job.Body) {}), tc, three); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*job.Body){
+		"another name":  func(b *job.Body) { b.Outputs[1].Name = "b.pcm" },
+		"none":          func(b *job.Body) { b.Outputs = b.Outputs[:1] },
+		"another kind":  func(b *job.Body) { b.Outputs[1].Kind = unit.OutputSide },
+		"one too many":  func(b *job.Body) { b.Outputs = append(b.Outputs, b.Outputs[1]) },
+		"no object":     func(b *job.Body) { b.Outputs = b.Outputs[1:] },
+		"precompile":    func(b *job.Body) { b.Args[3] = "--precompile" },
+		"temporary one": func(b *job.Body) { b.Args, b.Outputs = b.Args[:len(b.Args)-1], b.Outputs[:1] },
+	} {
+		wantRefused(t, checked(body(change), tc, three), name)
+	}
+}
+
 func TestVariablesWithSources(t *testing.T) {
 	good := []string{"PWD=/l", "LC_ALL=C.UTF-8", "CPATH=/a:b", "SOURCE_DATE_EPOCH=1", "GCC_COLORS=", "TERM=dumb"}
 	if env, err := SourcesVariables(good); err != nil || !slices.Equal(env, good) {
