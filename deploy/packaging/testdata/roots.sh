@@ -48,7 +48,7 @@ told() {
 daemon() {
 	mkdir -p "$T/$1/var/cache/rdistccd"
 	chown 65534:65534 "$T/$1/var/cache/rdistccd"
-	within "$1" setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_CACHE_HOME=/var/cache/rdistccd /usr/bin/rdistccd >"$T/$1.log" 2>&1 &
+	within "$1" setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/ XDG_CACHE_HOME=/var/cache/rdistccd /usr/bin/rdistccd >"$T/$1.log" 2>&1 &
 }
 
 # remote NAME: compiles in a root and expects a host to have done it.
