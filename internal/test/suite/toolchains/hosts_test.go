@@ -13,7 +13,7 @@ import (
 )
 
 // tried are the compilers that hosts are given.
-var tried = []string{"gcc", "g++", "clang", "clang++", "gcc-11", "clang-16", "clang-19", "aarch64-linux-gnu-gcc"}
+var tried = []string{"gcc", "g++", "clang", "clang++", "gcc-11", "clang-19", "aarch64-linux-gnu-gcc"}
 
 // compileWith compiles with those of the compilers that this machine has, in turns, so that each place changes from one to the other.
 func (s *site) compileWith(names ...string) {
