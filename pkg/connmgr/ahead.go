@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -24,7 +24,6 @@ const mostAhead = 16
 // ahead is the making of one precompiled header on hosts while it is made here.
 type ahead struct {
 	m      *Manager
-	k      *known.Job
 	t      *attempt.Task
 	job    scheduler.Job
 	ctx    context.Context    // ends all of it
@@ -41,10 +40,9 @@ func (c *client) makeAhead(f *ipc.Lease, id unit.ToolchainID) *ahead {
 		return nil
 	}
 	c.lease = f
-	a := &ahead{m: c.m, k: k, job: scheduler.Job{Hosts: list.Sched, Tried: make(map[string]bool), Toolchain: id, Tree: true, NoLocal: true,
+	a := &ahead{m: c.m, job: scheduler.Job{Hosts: list.Sched, Tried: make(map[string]bool), Toolchain: id, Tree: true, NoLocal: true,
 		Since: time.Now(), Bytes: k.Images[0].Len, Build: c.build()}}
-	base := c.m.base
-	a.t = &attempt.Task{Base: &base, UID: c.uid, Toolchain: id, Name: f.Source, Limit: c.timeLimit(), Compress: list.Compress, Body: k.Body, Known: k,
+	a.t = &attempt.Task{Base: &c.m.base, UID: c.uid, Toolchain: id, Name: f.Source, Limit: c.timeLimit(), Compress: list.Compress, Body: k.Body, Known: k,
 		Object: func() (outputs.Object, bool) { return outputs.Object{}, false }}
 	c.lease = nil
 	a.ctx, a.cancel = context.WithCancel(c.m.ctx)
@@ -57,8 +55,6 @@ func (c *client) makeAhead(f *ipc.Lease, id unit.ToolchainID) *ahead {
 // run sends the job to one host after the other, and returns when all have ended.
 func (a *ahead) run() {
 	defer a.cancel()
-	stop := context.AfterFunc(a.ctx, a.enough)
-	defer stop()
 	a.m.clients.Go(func() {
 		select {
 		case <-a.m.service.stopping:
@@ -87,7 +83,9 @@ func (a *ahead) next() *attempt.Attempt {
 	if sink == nil || err != nil {
 		return nil
 	}
-	r := farm.NewRequest(a.m.ids.Add(1), a.job)
+	j := a.job
+	j.Tried = maps.Clone(a.job.Tried) // attempts go on with theirs
+	r := farm.NewRequest(a.m.ids.Add(1), j)
 	g, err := a.m.farm.Pick(a.picks, r)
 	if err != nil || g.Host == nil {
 		sink.Drop()
