@@ -29,23 +29,24 @@ const (
 	debugRoot  // the same, in a word of its own
 
 	// Words that control the driver.
-	modeCompile  // -c
-	modeAssembly // -S
-	modeSyntax   // -fsyntax-only
-	output       // -o
-	language     // -x
-	wp           // -Wp,...
-	wa           // -Wa,...
-	xpre         // -Xpreprocessor
-	xasm         // -Xassembler
-	xclang       // -Xclang
-	llvm         // -mllvm
-	arch         // -march=, -mtune=, -mcpu=: not native
-	sanitize     // -fsanitize=
-	lto          // -flto
-	source       // the file to compile
-	toolDir      // -B: programs are looked for there first; DropTools takes it away
-	specFile     // -specs: a file of rules for the driver; Respelt takes it away
+	modeCompile    // -c
+	modeAssembly   // -S
+	modeSyntax     // -fsyntax-only
+	modePrecompile // --precompile
+	output         // -o
+	language       // -x
+	wp             // -Wp,...
+	wa             // -Wa,...
+	xpre           // -Xpreprocessor
+	xasm           // -Xassembler
+	xclang         // -Xclang
+	llvm           // -mllvm
+	arch           // -march=, -mtune=, -mcpu=: not native
+	sanitize       // -fsanitize=
+	lto            // -flto
+	source         // the file to compile
+	toolDir        // -B: programs are looked for there first; DropTools takes it away
+	specFile       // -specs: a file of rules for the driver; Respelt takes it away
 
 	// Further files that come back; sides.go derives their names.
 	stackUsage // -fstack-usage
@@ -135,7 +136,8 @@ var goes = [numClasses]uint8{
 var textOf = [numClasses]string{
 	callGraph:       "side-file",
 	modeSyntax:      "syntax-only", // there is no object
-	coverage:        "coverage",    // paths in the object
+	modePrecompile:  "modules",
+	coverage:        "coverage", // paths in the object
 	splitDwarf:      "split-dwarf",
 	saveTemps:       "save-temps",
 	optRecord:       "side-file",

@@ -30,11 +30,13 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		p.Makes = p.makes(getenv)
 	case p.emits:
 		local(reason.NotReproducible+"pch", TurnLocal)
-	case p.Language == langModule && p.sources == 1 && (p.modules.writes == 0 || !p.compile && !p.assembly):
+	case p.modules.only && (p.Language != langModule || p.sources > 1 || p.inputs > 0):
+		local(reason.NotReproducible+hereOf[herePCH], TurnLocal)
+	case p.Language == langModule && p.sources == 1 && !p.modules.only && (p.modules.writes == 0 || !p.compile && !p.assembly):
 		local(reason.NotReproducible+hereOf[hereModules], TurnLocal) // the object would have the name of a temporary file
 	case p.Syntax && (p.extra.made != 0 || p.usage || p.extra.log || p.extra.traces != "" || p.modules.on):
 		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
-	case !p.compile && !p.assembly && !p.Syntax && !p.cppOnly:
+	case !p.compile && !p.assembly && !p.Syntax && !p.cppOnly && !p.modules.only:
 		p.Several = !p.modules.on // a source may import what an earlier one exports
 		local(reason.Link, TurnLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):

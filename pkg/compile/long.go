@@ -83,7 +83,7 @@ var longTable = [...]spec{
 	{"--pedantic-errors", alone, both, both, none},
 	{"--pie", alone, linker, unknown, none},
 	{"--pipe", alone, drop, both, none},
-	{"--precompile", alone, unknown, herePCH, none},
+	{"--precompile", alone, unknown, modePrecompile, none},
 	{"--prefix", separate, hereToolPath, hereToolPath, never},
 	{"--prefix=", joined, hereToolPath, hereToolPath, never},
 	{"--preprocess", alone, isPreprocess, isPreprocess, none},

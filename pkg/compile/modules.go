@@ -20,14 +20,15 @@ type moduleWords struct {
 	dirs   []string // clang: directories with compiled modules
 	to     string   // clang: the file of -fmodule-output=, or ""
 	writes int      // clang: how often -fmodule-output was given
-	makes  bool     // clang: the command makes a compiled module, and then an object from that
+	only   bool     // clang: --precompile, which makes a compiled module and nothing from it
+	makes  bool     // clang: the command makes a compiled module, and then an object from that unless only is set
 }
 
 // Modules reports whether the command may read or write compiled modules. Which ones, FindModules tells.
 func (p *Plan) Modules() bool { return p.modules.on }
 
-// MakesModule reports whether the command makes a compiled module of clang's beside its main output. The module tells in
-// which directories the compiler looks for headers, and so they have to be the same on a host (modules.Search).
+// MakesModule reports whether the command makes a compiled module of clang's, as its main output or beside it. The module
+// tells in which directories the compiler looks for headers, and so they have to be the same on a host (modules.Search).
 func (p *Plan) MakesModule() bool { return p.modules.makes }
 
 // moduleOption records an option about modules.
@@ -63,9 +64,10 @@ func (p *parser) moduleOption(c class, arg string) {
 
 // unfitModules reports whether a command with modules must run here.
 func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
-	if !p.modules.on {
+	if !p.modules.on && !p.modules.only {
 		return false
 	}
+	p.modules.on = true
 	if getenv != nil {
 		if _, set := getenv("CXX_MODULE_MAPPER"); set {
 			return true
@@ -77,21 +79,25 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 	return raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX || p.modules.writes > 0
 }
 
-// makesModule takes a command whose source clang compiles to a module and then, from that, to an object. It reports whether
-// the command may run elsewhere.
+// makesModule takes a command whose source clang compiles to a module and then, unless the module is all that is asked for,
+// to an object. It reports whether the command may run elsewhere.
 func (p *parser) makesModule() bool {
 	m := &p.modules
 	switch {
-	case m.writes != 1 || p.Syntax || p.Expand || p.llvm || p.lto || p.native || p.ownAs() != clangAs:
+	case m.only && (m.writes > 0 || p.assembly || p.output == ""):
+		return false
+	case !m.only && m.writes != 1 || p.Syntax || p.Expand || p.llvm || p.lto || p.native || p.ownAs() != clangAs:
 		return false // otherwise the object has the name of a temporary file, or there is none
 	case p.extra.made != 0 || len(p.extra.files) > 0 || p.extra.traces != "" || p.extra.log || p.usage:
 		return false // both steps would write them
+	case m.only:
+		m.to = p.output
 	case m.to == "" && p.output == "":
 		return false
 	case m.to == "":
 		m.to = swapSuffix(p.output, ".pcm")
 	}
-	if isDevice(m.to) || m.to == p.output || m.to == p.Source {
+	if isDevice(m.to) || m.to == p.output && !m.only || m.to == p.Source {
 		return false
 	}
 	m.makes = true

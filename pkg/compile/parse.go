@@ -142,6 +142,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.assembly = true
 	case modeSyntax:
 		p.Syntax = true
+	case modePrecompile:
+		p.modules.only = true
 	case output:
 		p.outputs++
 		p.output = arg

@@ -133,8 +133,11 @@ func (p *parser) name() {
 	case p.llvm:
 		suffix = ".bc"
 	}
-	if p.Expand {
+	switch {
+	case p.Expand:
 		kind = unit.OutputAssembly // text, too
+	case p.modules.only:
+		kind = unit.OutputModule
 	}
 	main := p.output
 	if main == "" {
@@ -150,7 +153,7 @@ func (p *parser) name() {
 		p.Inputs = append(p.Inputs, p.aux(main, ".gcda"), "fbdata.afdo")
 	}
 	p.dependencies(main)
-	if p.modules.makes {
+	if p.modules.makes && !p.modules.only {
 		p.Outputs = append(p.Outputs, unit.Output{Kind: unit.OutputModule, Name: p.modules.to})
 	}
 	for _, name := range p.extra.files {

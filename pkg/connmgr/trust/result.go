@@ -112,7 +112,7 @@ func rules(content []byte, b *job.Body, m modules.Rules) error {
 		return outputs.ErrDoubt
 	}
 	main := ""
-	if k := b.Outputs[0].Kind; k == unit.OutputObject || k == unit.OutputAssembly {
+	if k := b.Outputs[0].Kind; k == unit.OutputObject || k == unit.OutputAssembly || k == unit.OutputModule {
 		main = b.Outputs[0].Name
 	}
 	targets := outputs.Targets(b.Args, main, b.Name)
