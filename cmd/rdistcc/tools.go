@@ -13,12 +13,31 @@ import (
 // proper, specs, and directories with headers.
 var toolParts = [...]string{"cc1", "cc1plus", "cc1obj", "cc1objplus", "specs", "include", "include-fixed"}
 
-// sameTools reports whether gcc finds in the directories of -B nothing that it would not find without them, so that
-// the command is the same without these words. Where that is not certain, it is false.
+// sameTools reports whether the compiler finds in the directories of -B nothing that it would not find without them, so that the
+// command is the same without these words. Where that is not certain, it is false. clang also looks there for a gcc, in more
+// ways than one, so its driver is asked each time.
+func (f *flow) sameTools(dirs []string) bool {
+	if f.plan.Driver.Family == compile.GCC {
+		return f.gccTools(dirs)
+	}
+	if f.plan.Recorded() {
+		return false // the words themselves show
+	}
+	typed, ok := f.programs(f.plan.Whole())
+	if !ok {
+		return false
+	}
+	plain := f.plan
+	plain.DropTools()
+	same, ok := f.programs(plain.Whole())
+	return ok && typed.Like(same, false) && same.Like(typed, false)
+}
+
+// gccTools does that for gcc, from what the directories contain.
 //
 // gcc looks for the same parts in the directory that is named after its target, and in the one that is named after the
 // system that words such as -m32 choose.
-func (f *flow) sameTools(dirs []string) bool {
+func (f *flow) gccTools(dirs []string) bool {
 	ask := false
 	for _, dir := range dirs {
 		dir = strings.TrimRight(dir, "/") + "/"

@@ -8,7 +8,7 @@ package compile
 var table = [...]spec{
 	{"-###", alone, isQuery, isQuery, none},
 	{"-A", either, preproc, preproc, macroText},
-	{"-B", either, toolDir, hereToolPath, path},
+	{"-B", either, toolDir, toolDir, path},
 	{"-C", alone, textComments, hereComments, none},
 	{"-CC", alone, textComments, hereComments, none},
 	{"-D", either, macro, macro, macroText},

@@ -1,7 +1,7 @@
 package compile
 
-// ToolDirs returns the directories in which the command has gcc look first for its programs (-B), as typed. The
-// plan is for a command without them. Unless it is known that gcc finds there what it would find without them, the
+// ToolDirs returns the directories in which the command has the compiler look first for its programs (-B), as typed. The
+// plan is for a command without them. Unless it is known that it finds there what it would find without them, the
 // command runs here; otherwise the caller calls DropTools.
 func (p *Plan) ToolDirs() (dirs []string) {
 	for _, o := range p.options {
