@@ -121,7 +121,8 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	defer found.Close()
 	o.Find = found.List
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
-	o.History = filepath.Join(cmp.Or(config.StateHome(os.Getenv), ipc.StateDir(os.Getenv)), "history")
+	state := cmp.Or(config.StateHome(os.Getenv), ipc.StateDir(os.Getenv))
+	o.History, o.Headers = filepath.Join(state, "history"), filepath.Join(state, "headers")
 	if o.Results, err = tiers.Open(d.cfg, os.Getenv); err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -27,6 +27,13 @@ func (m *Manager) saveHistory() {
 	}
 }
 
+// saveHeaders writes how precompiled headers were made. Like the history, the file belongs to a successor.
+func (m *Manager) saveHeaders() {
+	if !m.service.left.Load() {
+		m.known.Save()
+	}
+}
+
 // keepNow writes what the manager knows if account.due says so.
 func (m *Manager) keepNow(now time.Time) {
 	if m.o.Kept == "" || !m.account.due(now) {

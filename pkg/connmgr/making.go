@@ -38,5 +38,6 @@ func (c *client) endMaking() {
 		c.ahead.end(false)
 		c.makes.End()
 		c.makes = nil
+		c.m.clients.Go(c.m.saveHeaders)
 	}
 }

@@ -45,6 +45,7 @@ func New(o Options) (*Manager, error) {
 		past:     openPast(o.History, o.Log),
 	}
 	m.now.Store(&live)
+	m.known.Keep(o.Headers)
 	carriers, err := o.carriers()
 	if err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
@@ -125,6 +126,7 @@ func (m *Manager) Close() error {
 	m.outfit.Close()
 	m.farm.Close()
 	m.saveHistory()
+	m.saveHeaders()
 	m.metrics.Unregister(m.o.Registry)
 	var err error
 	if m.results != nil {

@@ -2,14 +2,14 @@ package known
 
 import (
 	"context"
+	"crypto/sha256"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -18,6 +18,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known/made"
 )
 
 // A precompiled header is an image of the memory of a compiler, and no host takes one. A host makes it itself, by the command
@@ -25,7 +27,7 @@ import (
 // use only while the image is still what came out of that command, and while the files are still what went in: a compiler may
 // go on using an image whose headers have changed, or complain about it, and no host could do the same.
 
-// recipe says how an image was made. It does not change.
+// recipe says how an image was made. It does not change, except for what is atomic.
 type recipe struct {
 	body     job.Body
 	set      *inputs.Set // inputs.Set.Whole
@@ -34,10 +36,16 @@ type recipe struct {
 	compiler *compilers.Compiler
 	query    *inputs.Query
 	ask      []string
+
+	lease *ipc.Lease                        // the command
+	used  atomic.Int64                      // seconds since 1970
+	sum   atomic.Pointer[[sha256.Size]byte] // of the image; nil: not known yet
 }
 
 // images holds the recipes by the names of their images, absolute and without links.
 type images struct {
+	past *past // set once, in Keep
+
 	mu      sync.Mutex
 	recipes map[string]*recipe
 	making  map[string]*making
@@ -67,30 +75,40 @@ type Making struct {
 // way that hosts can repeat. The caller calls End.
 func (t *Table) Make(c *Command) *Making {
 	l := c.Lease
-	cmd := l.Command
-	if cmd == nil || c.Foreign || !sees(cmd.View, l.Cwd) {
+	if l.Command == nil || c.Foreign || !sees(l.Command.View, l.Cwd) {
 		return nil
 	}
-	driver, ok := compile.DriverOf(cmd.Argv0, cmd.Real)
-	if !ok {
+	m, direct := t.command(c)
+	if m == nil {
 		return nil
 	}
-	plan := compile.Parse(cmd.Args, driver, variables(cmd.Env))
-	if plan.Makes == nil {
-		return nil
-	}
-	m := &Making{t: t, c: c, plan: plan.Header()}
-	out := path.Clean(from(l.Cwd, plan.Makes.Outputs[0].Name))
-	dir := sources.RealPath(filepath.Dir(out))
-	if dir == "" {
-		return nil
-	}
-	m.name = path.Join(dir, path.Base(out))
 	t.images.begin(m.name)
-	if m.name == out { // otherwise a host could not tell where users find it
+	if direct { // otherwise a host could not tell where users find it
 		m.from = m.reads()
 	}
 	return m
+}
+
+// command returns what a command makes, or nil if that is no image, or not made in a way that hosts can repeat. direct says
+// that the name of the image leads through no link.
+func (t *Table) command(c *Command) (m *Making, direct bool) {
+	l, cmd := c.Lease, c.Lease.Command
+	driver, ok := compile.DriverOf(cmd.Argv0, cmd.Real)
+	if !ok {
+		return nil, false
+	}
+	plan := compile.Parse(cmd.Args, driver, variables(cmd.Env))
+	if plan.Makes == nil {
+		return nil, false
+	}
+	m = &Making{t: t, c: c, plan: plan.Header()}
+	out := path.Clean(from(l.Cwd, plan.Makes.Outputs[0].Name))
+	dir := sources.RealPath(filepath.Dir(out))
+	if dir == "" {
+		return nil, false
+	}
+	m.name = path.Join(dir, path.Base(out))
+	return m, m.name == out
 }
 
 // reads returns what the command reads as it is now, or nil if that is not known.
@@ -125,11 +143,10 @@ func (m *Making) End() { m.t.images.end(m.name, m.made) }
 
 // recipe returns the recipe of the image that the command has made, or nil if there is none.
 func (m *Making) recipe(ctx context.Context) *recipe {
-	var fs unix.Statfs_t
-	if unix.Statfs(m.name, &fs) != nil || !stamp.Faithful(&fs) {
+	if !made.Faithful(m.name) {
 		return nil
 	}
-	at, ok := look(m.name)
+	at, ok := made.Look(m.name)
 	now := time.Now().UnixNano()
 	if rest := at.CTime + stamp.Tick + 1 - now; ok && rest > 0 {
 		if rest > stamp.Tick+1 { // the clock was set back
@@ -140,43 +157,41 @@ func (m *Making) recipe(ctx context.Context) *recipe {
 		case <-ctx.Done():
 			return nil
 		}
-		again, there := look(m.name)
+		again, there := made.Look(m.name)
 		ok = there && again == at && at.Settled(time.Now().UnixNano())
 	}
 	if !ok {
 		return nil
 	}
+	began, _ := m.from.List()
+	return m.ofList(began, at)
+}
+
+// ofList returns the recipe of an image with that stamp, or nil if the command does not read just what that list has.
+func (m *Making) ofList(list unit.ContentID, at stamp.Stamp) *recipe {
 	set := m.reads()
 	if set == nil {
 		return nil
 	}
 	q, ask, _ := query(m.c, m.plan)
 	q.Key += "\x01image"
-	r := &recipe{set: set, at: at, compiler: m.c.Compiler, query: q, ask: ask}
-	r.list, _ = set.List()
-	if began, _ := m.from.List(); began != r.list {
+	r := &recipe{set: set, at: at, compiler: m.c.Compiler, query: q, ask: ask, lease: m.c.Lease}
+	if r.list, _ = set.List(); r.list != list {
 		return nil
 	}
+	r.used.Store(time.Now().Unix())
 	r.body = m.body(r.list)
 	return r
-}
-
-// look returns the stamp of an image.
-func look(name string) (stamp.Stamp, bool) {
-	var st unix.Stat_t
-	if unix.Lstat(name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return stamp.Stamp{}, false
-	}
-	return stamp.Of(&st), true
 }
 
 func (x *images) begin(name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.making == nil {
-		x.recipes, x.making = make(map[string]*recipe), make(map[string]*making)
+		x.making = make(map[string]*making)
 	}
 	delete(x.recipes, name)
+	x.past.forget(name)
 	m := x.making[name]
 	if m == nil {
 		m = &making{done: make(chan struct{})}
@@ -195,12 +210,21 @@ func (x *images) end(name string, r *recipe) {
 	}
 	delete(x.making, name)
 	if r != nil && !m.twice {
-		if len(x.recipes) >= mostImages {
-			clear(x.recipes)
-		}
-		x.recipes[name] = r
+		x.addLocked(name, r)
+		x.past.changed()
 	}
 	close(m.done)
+}
+
+// addLocked makes r the recipe of an image.
+func (x *images) addLocked(name string, r *recipe) {
+	if x.recipes == nil {
+		x.recipes = make(map[string]*recipe)
+	}
+	if len(x.recipes) >= mostImages {
+		clear(x.recipes)
+	}
+	x.recipes[name] = r
 }
 
 // find returns the recipe of an image, or nil. It waits for commands that make it: the build system believes that they have
@@ -239,10 +263,14 @@ func (t *Table) use(ctx context.Context, c *Command, plan *compile.Plan, set *in
 	}
 	for _, n := range names {
 		r := t.images.find(ctx, n)
+		if r == nil {
+			r = t.restore(c, n)
+		}
 		if r == nil || !t.fresh(r, n) || r.compiler.ID != c.Compiler.ID || r.body.Argv0 != c.Lease.Command.Argv0 || r.body.Compiler != c.Lease.Command.Real {
 			t.log.Debug("a precompiled header cannot be made elsewhere", "source", plan.Source, "image", n, "known", r != nil)
 			return nil, inputs.DoubtPCH
 		}
+		t.images.past.usedNow(r)
 		all = append(all, r)
 	}
 	return all, ""
@@ -250,7 +278,7 @@ func (t *Table) use(ctx context.Context, c *Command, plan *compile.Plan, set *in
 
 // fresh reports whether an image, and what it was made of, are unchanged.
 func (t *Table) fresh(r *recipe, name string) bool {
-	if at, ok := look(name); !ok || at != r.at {
+	if at, ok := made.Look(name); !ok || at != r.at {
 		return false
 	}
 	set, why := t.resolve(r.compiler, r.query, r.body.Language, r.ask)
