@@ -14,7 +14,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop netns nemesis attacks wireattacks ibverbs charts manifests install install-docs package site clean deps $(PROGRAMS)
+.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs package site clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -109,6 +109,13 @@ e2e: all
 builds:
 	$(call need,$(GO) gcc g++ cmake ninja)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/test/suite/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)
+
+# A project with C++ modules, built by a CMake that can do so, on a host without compilers. ROOT: a directory with a system that has
+# CMake 3.28, Ninja, and gcc 14 or clang 19. On Debian:
+# mmdebstrap --variant=minbase --include=cmake,ninja-build,g++,clang-19,clang-tools-19,libc++-19-dev trixie DIR http://deb.debian.org/debian
+modules:
+	$(call need,$(GO) unshare chroot)
+	internal/test/suite/toolchains/in-root.sh $(or $(ROOT),/) $(GO) test -count=1 -v -timeout 20m -run '^TestModulesProject$$' ./internal/test/suite/toolchains $(MODULESFLAGS)
 
 # The scheduler beside simple rules and an oracle, in simulated time: rewrites tables and plots of docs/scheduling.md.
 sim:

@@ -58,6 +58,7 @@ const (
 	optInfo    // -fopt-info
 	timeTrace  // -ftime-trace
 	diagFormat // -fdiagnostics-format=
+	depsFormat // -fdeps-format=
 	sideFile   // its argument is a file that the compiler writes
 	commandLog // -MJ: the same, with the command in it
 	traceFile  // -ftime-trace=: the same, or a directory for it if it ends with a slash
@@ -143,6 +144,7 @@ var textOf = [numClasses]string{
 	optRecord:       "side-file",
 	optInfo:         "messages",
 	timeTrace:       "side-file",
+	depsFormat:      "side-file",
 	sideFile:        "side-file",
 	commandLog:      "side-file",
 	traceFile:       "side-file",

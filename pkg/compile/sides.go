@@ -31,7 +31,7 @@ func (p *parser) side(c class, arg string) {
 		if p.Driver.Family == Clang {
 			p.sourcesOnly("side-file")
 		}
-	case callGraph, coverage, splitDwarf, saveTemps, timeTrace:
+	case callGraph, coverage, splitDwarf, saveTemps, timeTrace, depsFormat:
 	case optRecord:
 		p.extra.record = strings.TrimPrefix(arg, "=")
 	case optInfo:
@@ -208,6 +208,9 @@ func (p *parser) derived(main string) {
 	source := stem(p.Source)
 	if e.wants(splitDwarf) && d == Clang && e.root != "" {
 		p.made(e.root + source + ".dwo")
+	}
+	if e.wants(depsFormat) { // which modules the source has and wants, as P1689 has it
+		p.made(swapSuffix(main, ".ddi"))
 	}
 	if e.wants(saveTemps) {
 		for _, stem := range [...]string{p.aux(main, ""), base(p.aux(main, "")), source, dir + source} {

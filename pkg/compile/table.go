@@ -109,6 +109,7 @@ var table = [...]spec{
 	{"-fdebug-info-for-profiling", alone, unknown, textProfile, none},
 	{"-fdebug-macro", alone, unknown, textSideFile, none},
 	{"-fdeps-", joined, hereSideFile, unknown, never},
+	{"-fdeps-format=", joined, depsFormat, unknown, word},
 	{"-fdiagnostics-add-output=", joined, hereSideFile, unknown, never},
 	{"-fdiagnostics-format=", joined, diagFormat, diagFormat, word},
 	{"-fdiagnostics-set-output=", joined, hereSideFile, unknown, never},

@@ -1,0 +1,133 @@
+package toolchains
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// TestModulesProject: a CMake project with C++ modules is built on hosts without compilers, and all that its compiles write is
+// what they write without rdistcc. It needs a CMake and compilers that can find out by themselves in which order modules are to be
+// compiled, so it is skipped on older systems; "make modules ROOT=DIR" runs it in another one.
+func TestModulesProject(t *testing.T) {
+	if out, err := exec.Command("cmake", "--version").Output(); err != nil || !atLeast(string(out), "cmake version ", 3, 28) {
+		t.Skip("no CMake 3.28 or later")
+	}
+	if _, err := exec.LookPath("ninja"); err != nil {
+		t.Skip("no ninja")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: chroot")
+	}
+	for _, c := range []struct{ cxx, scanner string }{{"g++-14", ""}, {"g++-15", ""}, {"clang++-19", "clang-scan-deps-19"}} {
+		t.Run(c.cxx, func(t *testing.T) {
+			for _, tool := range []string{c.cxx, c.scanner} {
+				if _, err := exec.LookPath(tool); tool != "" && err != nil {
+					t.Skipf("no %s", tool)
+				}
+			}
+			s := prepare(t, bare)
+			s.inRoot(nil)
+			s.Vars = append(s.Vars, "SOURCE_DATE_EPOCH=1", "NINJA_STATUS=")
+			a, err := txtar.ParseFile("testdata/modules.txtar")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range a.Files {
+				s.write(f.Name, string(f.Data))
+			}
+			if got := s.run("toolchain", "send", s.Daemons[0].Addr, c.cxx); got.status != 0 {
+				t.Fatal(got.out)
+			}
+			for _, how := range []string{"-DCMAKE_BUILD_TYPE=", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"} {
+				plain, _ := s.buildModules(c.cxx, how, "")
+				built, report := s.buildModules(c.cxx, how, s.Wrapper)
+				counts := map[string]int{}
+				for _, line := range report {
+					where, _, _ := strings.Cut(line, ":")
+					if where != "remote" {
+						where = line
+					}
+					counts[where]++
+				}
+				differ := []string{}
+				for name, content := range plain {
+					if !bytes.Equal(content, built[name]) {
+						differ = append(differ, name)
+					}
+				}
+				slices.Sort(differ)
+				t.Logf("%s %s: %d files, compiles: %v", c.cxx, how, len(plain), counts)
+				if len(differ) > 0 || len(built) != len(plain) {
+					t.Errorf("%s: %d files, plain %d; these differ: %s", how, len(built), len(plain), differ)
+				}
+				if len(counts) != 1 || counts["remote"] == 0 {
+					t.Errorf("%s: not all compiles ran on the host: %v", how, slices.Sorted(maps.Keys(counts)))
+				}
+			}
+		})
+	}
+}
+
+// atLeast reports whether what a program says of its version is at least major.minor.
+func atLeast(said, before string, major, minor int) bool {
+	_, v, found := strings.Cut(said, before)
+	parts := strings.SplitN(v, ".", 3)
+	if !found || len(parts) < 3 {
+		return false
+	}
+	a, err := strconv.Atoi(parts[0])
+	b, err2 := strconv.Atoi(parts[1])
+	return err == nil && err2 == nil && (a > major || a == major && b >= minor)
+}
+
+// buildModules builds the project in a new directory, whose name is always the same, with a program before the compiler. It returns
+// what compiles have written, by name, and what rdistcc reported.
+func (s *site) buildModules(cxx, how, launcher string) (files map[string][]byte, report []string) {
+	s.Helper()
+	dir := filepath.Join(s.work, "build")
+	if err := os.RemoveAll(dir); err != nil {
+		s.Fatal(err)
+	}
+	name := filepath.Join(s.work, "report")
+	run := func(args ...string) {
+		s.Helper()
+		cmd := exec.CommandContext(s.ctx, args[0], args[1:]...)
+		cmd.Dir, cmd.Env = s.work, append(s.Env(), "PWD="+s.work, "RDISTCC_REPORT="+name)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			s.Fatalf("%s: %v\n%s", args, err, out)
+		}
+	}
+	run("cmake", "-G", "Ninja", "-S", ".", "-B", "build", how, "-DCMAKE_CXX_COMPILER="+cxx, "-DCMAKE_CXX_COMPILER_LAUNCHER="+launcher)
+	_ = os.Remove(name) // CMake's questions
+	run("ninja", "-C", "build", "-d", "keepdepfile", "-j", "2")
+	run("build/app")
+	files = make(map[string][]byte)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".o", ".pcm", ".gcm", ".ddi", ".d":
+			if files[path], err = os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || len(files) == 0 {
+		s.Fatal(fmt.Sprint(len(files), " files: "), err)
+	}
+	text, _ := os.ReadFile(name) // the plain build has none
+	return files, strings.Fields(string(text))
+}
