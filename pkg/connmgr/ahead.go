@@ -11,6 +11,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -30,17 +32,29 @@ type ahead struct {
 	cancel context.CancelFunc // ends ctx
 	picks  context.Context    // ends the search for hosts
 	enough context.CancelFunc // ends picks
+
+	// owned by run
+	flying int           // attempts that have not landed yet, as far as run has heard
+	landed chan struct{} // one for each attempt that ends
 }
 
 // makeAhead has hosts of the command's list make the header that it makes here. It returns nil if no host can.
 func (c *client) makeAhead(f *ipc.Lease, id unit.ToolchainID) *ahead {
-	list := c.m.lists.Of(f.Hosts)
 	k := c.makes.Ahead()
-	if k == nil || list.Err != nil || list.Empty() || f.Mode == ipc.ModeLocal {
+	if k == nil {
+		return nil
+	}
+	return c.sendAhead(f, id, k)
+}
+
+// sendAhead has hosts of the command's list do the job k, which makes the header. It returns nil if there are none.
+func (c *client) sendAhead(f *ipc.Lease, id unit.ToolchainID, k *known.Job) *ahead {
+	list := c.m.lists.Of(f.Hosts)
+	if list.Err != nil || list.Empty() || f.Mode == ipc.ModeLocal {
 		return nil
 	}
 	c.lease = f
-	a := &ahead{m: c.m, job: scheduler.Job{Hosts: list.Sched, Tried: make(map[string]bool), Toolchain: id, Tree: true, NoLocal: true,
+	a := &ahead{m: c.m, landed: make(chan struct{}, mostAhead), job: scheduler.Job{Hosts: list.Sched, Tried: make(map[string]bool), Toolchain: id, Tree: true, NoLocal: true,
 		Since: time.Now(), Bytes: k.Images[0].Len, Build: c.build()}}
 	a.t = &attempt.Task{Base: &c.m.base, UID: c.uid, Toolchain: id, Name: f.Source, Limit: c.timeLimit(), Compress: list.Compress, Body: k.Body, Known: k,
 		Object: func() (outputs.Object, bool) { return outputs.Object{}, false }}
@@ -69,7 +83,9 @@ func (a *ahead) run() {
 		if x == nil {
 			return
 		}
+		a.flying++
 		all.Go(func() {
+			defer func() { a.landed <- struct{}{} }()
 			x.Run()
 			a.m.o.Log.Debug("precompiled header ahead", "source", a.t.Name, "host", x.Host.Addr, "made", x.Out.Result != nil)
 			x.Release()
@@ -79,8 +95,8 @@ func (a *ahead) run() {
 
 // next returns an attempt on one more host, or nil if there is none, or the header has been made here.
 func (a *ahead) next() *attempt.Attempt {
-	sink, err := a.m.memory.TrySink(a.t.UID)
-	if sink == nil || err != nil {
+	sink := a.sink()
+	if sink == nil {
 		return nil
 	}
 	j := a.job
@@ -95,6 +111,23 @@ func (a *ahead) next() *attempt.Attempt {
 	x := attempt.New(a.ctx, a.t, g, sink, time.Now())
 	x.Ahead = true
 	return x
+}
+
+// sink returns memory for one more attempt, or nil. It takes none from compiles that wait for some; while there is none, it
+// waits for that of its own attempts.
+func (a *ahead) sink() *slots.Hold {
+	for {
+		sink, err := a.m.memory.TrySink(a.t.UID)
+		if sink != nil || err != nil || a.flying == 0 {
+			return sink
+		}
+		select {
+		case <-a.landed:
+			a.flying--
+		case <-a.picks.Done():
+			return nil
+		}
+	}
 }
 
 // end says that the command here has ended. If it has made no header, hosts need none.

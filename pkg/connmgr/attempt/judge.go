@@ -30,8 +30,9 @@ func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 	r := fl.Result
 	switch r.Status {
 	case job.StatusRefused:
-		if r.Cause == job.CauseFull && a.Known != nil {
-			a.whole.Store(true) // its store may be what is full, so bring all files
+		if r.Cause == job.CauseFull && a.Known != nil && len(a.Known.Images) == 0 {
+			// Its store may be what is full, so bring all files. What an image is made of can only be there.
+			a.whole.Store(true)
 		}
 		return refusal(h, r)
 	case job.StatusFailed:

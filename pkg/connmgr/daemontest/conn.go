@@ -311,7 +311,7 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 
 // Welcome sends all that a manager waits for: the Welcome, the toolchains and the first credits.
 func (c *Conn) Welcome() {
-	w := &job.Welcome{Tree: c.d.Tree, Sandbox: c.d.Sandbox, Zstd: c.d.Zstd, Jobs: uint16(c.d.Jobs), MaxBody: uint64(c.d.SlotSize), MaxSource: uint64(c.d.Fetches), Eager: uint32(c.d.Eager), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.IDs))}
+	w := &job.Welcome{Tree: c.d.Tree, Sandbox: c.d.Sandbox, Zstd: c.d.Zstd, Jobs: uint16(c.d.Jobs), MaxBody: uint64(c.d.SlotSize), MaxSource: uint64(c.d.Fetches), Eager: uint32(c.d.Eager), Store: uint64(c.d.Store), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.IDs))}
 	if c.d.Board != nil {
 		w.Board = c.offer(0, c.d.Board(), c.d.BoardGuard)
 	}

@@ -32,6 +32,7 @@ type Daemon struct {
 	SlotSize   int
 	Fetches    int           // the longest source that it fetches, in bytes; 0 = it fetches none
 	Eager      int           // the longest source that a message may carry, in bytes; 0 = none
+	Store      int           // the contents that it keeps, in bytes; 0 = none
 	Bare       bool          // its credits have no slots
 	Board      func() []byte // returns the content of its load board; nil = it has none
 	IDs        []unit.ToolchainID
