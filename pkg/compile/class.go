@@ -60,6 +60,7 @@ const (
 	diagFormat // -fdiagnostics-format=
 	depsFormat // -fdeps-format=
 	sideFile   // its argument is a file that the compiler writes
+	dumpFile   // -fdump-tree-gimple=: a file that the compiler writes, or standard output
 	commandLog // -MJ: the same, with the command in it
 	traceFile  // -ftime-trace=: the same, or a directory for it if it ends with a slash
 
@@ -146,6 +147,7 @@ var textOf = [numClasses]string{
 	timeTrace:       "side-file",
 	depsFormat:      "side-file",
 	sideFile:        "side-file",
+	dumpFile:        "side-file",
 	commandLog:      "side-file",
 	traceFile:       "side-file",
 	inputFile:       "input-file",

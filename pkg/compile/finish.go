@@ -44,7 +44,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.sources > 1 || p.inputs > 0:
 		p.Several = p.inputs == 0 && !p.modules.on
 		local(reason.NotReproducible+"several-sources", TurnLocal)
-	case p.assembles() && (!p.compile || p.assembly || p.Syntax || p.extra.made != 0 || p.usage || p.extra.profile || len(p.extra.files) > 0):
+	case p.assembles() && (!p.compile || p.assembly || p.Syntax || p.extra.profile || len(p.extra.files) > 0 || p.oddSides()):
 		local(reason.Assembler, TurnLocal) // further files, or text instead of an object
 	case p.Language == langOther:
 		local(reason.NotReproducible+"language", TurnLocal)
@@ -69,6 +69,9 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		if p.assembles() {
 			p.sourcesOnly(reason.Assembler)
 			p.plain = true // for the list too
+			p.usage = false
+			p.extra.forget(stackUsage) // nothing tells of these then
+			p.extra.forget(coverage)
 		}
 		if what := p.unfit(getenv); what != "" {
 			local(reason.NotReproducible+what, TurnLocal)
@@ -169,6 +172,15 @@ func (p *parser) toFile() bool {
 
 // assembles reports whether the source is assembly.
 func (p *Plan) assembles() bool { return p.Language == langAsm || p.Language == langAsmCpp }
+
+// oddSides reports whether the command asks for a further file of an assembly source whose name is not derived here.
+func (p *parser) oddSides() bool {
+	if p.extra.wants(callGraph) || p.extra.wants(optRecord) || p.extra.wants(timeTrace) || p.extra.wants(diagFormat) {
+		return true
+	}
+	// gcc would have to write the assembly into its own source.
+	return p.extra.wants(saveTemps) && p.Language == langAsmCpp && strings.HasSuffix(p.Source, ".s")
+}
 
 // unused reports whether clang's driver, when given preprocessed text, would report a word
 // as unused.

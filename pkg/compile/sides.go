@@ -23,6 +23,8 @@ type sides struct {
 
 func (s *sides) wants(c class) bool { return s.made&(1<<(c-stackUsage)) != 0 }
 
+func (s *sides) forget(c class) { s.made &^= 1 << (c - stackUsage) }
+
 // side records what an option makes and reads.
 func (p *parser) side(c class, arg string) {
 	switch c {
@@ -42,6 +44,12 @@ func (p *parser) side(c class, arg string) {
 		}
 		return
 	case sideFile:
+		p.sideFile(arg)
+		return
+	case dumpFile:
+		if arg == "stdout" || arg == "stderr" {
+			p.refuse(reason.NotReproducible + hereOf[hereDumps])
+		}
 		p.sideFile(arg)
 		return
 	case commandLog:
@@ -214,9 +222,14 @@ func (p *parser) derived(main string) {
 	}
 	if e.wants(saveTemps) {
 		for _, stem := range [...]string{p.aux(main, ""), base(p.aux(main, "")), source, dir + source} {
-			p.made(stem + textSuffix(p.Language))
+			if p.Language == langAsm {
+				break // no step before the last
+			}
+			if p.Language != langAsmCpp {
+				p.made(stem + textSuffix(p.Language))
+			}
 			p.made(stem + ".s")
-			if d == Clang {
+			if d == Clang && p.Language != langAsmCpp {
 				p.made(stem + ".bc")
 			}
 			if p.llvm {
