@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/reason"
@@ -145,6 +147,25 @@ func (c *ctl) print(b []byte) error {
 // stopWithin is how long `stop` waits for the manager to end.
 const stopWithin = 10 * time.Second
 
+// processOf returns a function that reports whether the process that serves conn has ended. It reports true where
+// that cannot be known: the process is in another PID namespace, say.
+func processOf(conn *ipc.Conn) (ended func() bool) {
+	unknown := func() bool { return true }
+	pid, err := conn.PeerPID()
+	if err != nil || pid <= 0 || pid == os.Getpid() {
+		return unknown
+	}
+	fd, err := unix.PidfdOpen(pid, 0) // a number could be another process's by then
+	if err != nil {
+		return unknown
+	}
+	process := os.NewFile(uintptr(fd), "process")
+	return func() bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process.Fd()), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	}
+}
+
 func (c *ctl) stopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
@@ -161,17 +182,19 @@ func (c *ctl) stopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			ended := processOf(conn)
 			conn.Close()
 			if err := socket.Stop(ipc.SocketPath(c.getenv)); err != nil { // whatever its version
 				return failf(reason.ExitProtocol, "%v", err)
 			}
 			for end := time.Now().Add(stopWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 				conn, err := c.dial(ipc.SocketPath(c.getenv))
-				if errors.Is(err, errNoManager) {
-					return c.print([]byte("the connection manager has stopped\n"))
-				}
 				if err == nil {
 					conn.Close()
+				}
+				// Without a socket, the manager still writes what it has learned, and a script may remove its directory next.
+				if errors.Is(err, errNoManager) && ended() {
+					return c.print([]byte("the connection manager has stopped\n"))
 				}
 			}
 			return c.print([]byte("the connection manager stops when its jobs are finished\n"))

@@ -74,6 +74,16 @@ func (c *Conn) PeerUID() (uint32, error) {
 	return cred.Uid, nil
 }
 
+// PeerPID returns the process that opened the manager's socket, as the kernel recorded it: the manager, or the
+// service manager that opened it for that. It returns 0 for a process of another PID namespace.
+func (c *Conn) PeerPID() (int, error) {
+	cred, err := syscall.GetsockoptUcred(c.fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
 // Send writes whole frames.
 func (c *Conn) Send(b []byte) error {
 	for len(b) > 0 {
