@@ -53,8 +53,11 @@ test:
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
 	$(gotest) -timeout 45m $(longest) ./...
 
+# goenv has tests compiled as the programs are, so that each package is compiled once for both, and for any directory.
+goenv  := CGO_ENABLED=0 GOFLAGS='$(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -trimpath)'
+
 # Four packages at a time, as they wait more than they compute, and the longest first. `make lint` vets.
-gotest  = $(GO) test -p 4 -vet=off -ldflags=-w
+gotest  = $(goenv) $(GO) test -p 4 -vet=off -ldflags=-w
 longest = ./internal/test/suite/equal ./internal/test/suite/faults
 
 # A quick look at most of it, in a minute: the tests' -short.
@@ -84,9 +87,9 @@ fuzz:
 lint:
 	$(call need,$(GO) gofmt git)
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "not gofmt'ed: $$bad" >&2; exit 1; }
-	$(GO) vet ./...
+	$(goenv) $(GO) vet ./...
 	@if bin=$$(command -v golangci-lint || ls "$$($(GO) env GOPATH)/bin/golangci-lint" 2>/dev/null); then \
-		echo "$$bin run"; $$bin run ./...; \
+		echo "$$bin run"; $(goenv) $$bin run ./...; \
 	else echo "make lint: golangci-lint is missing, left out (make deps)"; fi
 
 bench: all
@@ -96,7 +99,7 @@ bench: all
 # KEEP=1 leaves daemons and manager running and says where their status pages and metrics are.
 demo: all
 	$(call need,$(GO) gcc g++)
-	@$(GO) run ./internal/test/program/demo $(if $(KEEP),-keep) $(DEMOFLAGS)
+	@$(goenv) $(GO) run ./internal/test/program/demo $(if $(KEEP),-keep) $(DEMOFLAGS)
 
 e2e: all
 	$(call need,$(GO) gcc g++)
@@ -166,7 +169,7 @@ attacks:
 # small sizes; INTEROPFLAGS: of the compiled test, say -test.run TestRping -test.v.
 interop: all
 	$(call need,$(GO))
-	@$(GO) test -c -o bin/interop.test ./interop
+	@$(goenv) $(GO) test -c -o bin/interop.test ./interop
 	@cd interop && RDISTCC_INTEROP=$(or $(INTEROP),full) ../bin/interop.test -test.timeout 40m $(INTEROPFLAGS)
 
 # Farms of many hosts on this machine, each in a network namespace, behind a switch that delays, loses and cuts; a compiler
@@ -174,13 +177,13 @@ interop: all
 # PLOTS=DIR: pictures of how busy the farms were.
 netns:
 	$(call need,$(GO) gcc make)
-	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./internal/netlab ./internal/test/suite/network $(NETNSFLAGS)
+	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(goenv) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./internal/netlab ./internal/test/suite/network $(NETNSFLAGS)
 
 # The Helm chart and the plain manifests, held against Helm's library and Kubernetes' types: in a module of its own, so that nobody
 # else downloads them. Its first build takes four minutes of CPU.
 charts:
 	$(call need,$(GO))
-	cd deploy/helm/check && $(GO) vet . && $(GO) test -count=1 -timeout 10m .
+	cd deploy/helm/check && export $(goenv) && $(GO) vet . && $(GO) test -count=1 -timeout 10m .
 
 # deploy/kubernetes, as the chart makes it.
 manifests:
@@ -249,6 +252,6 @@ deps:
 	$(call need,$(GO))
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-upgrade $(packages)
-	CGO_ENABLED=0 $(GO) install $(GOLANGCI)
-	CGO_ENABLED=0 $(GO) install $(NFPM)
-	CGO_ENABLED=0 $(GO) install $(VERSITYGW)
+	$(goenv) $(GO) install $(GOLANGCI)
+	$(goenv) $(GO) install $(NFPM)
+	$(goenv) $(GO) install $(VERSITYGW)
