@@ -124,7 +124,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	o := &sources.Options{
 		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd,
 		Twins: f.plan.Driver.Family == compile.GCC,
-		Asm:   strings.HasPrefix(f.plan.Language, "assembler"),
+		Asm:   strings.HasPrefix(f.plan.Language, "assembler"), Opaque: f.plan.Opaque(),
 	}
 	if f.takesWords() && isTerminal(2) {
 		body.Args = compile.Coloured(body.Args, f.plan.Driver.Family, f.set.getenv("TERM"))

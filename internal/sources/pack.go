@@ -30,6 +30,7 @@ type Options struct {
 	Twins   bool     // the list lacks links to, and copies of, files with #pragma once
 	Clock   [3]bool  // __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
 	Asm     bool     // the source is assembly
+	Opaque  bool     // the source is no text
 	AsmDirs []string // directories that the command gives to the assembler
 	// Since is when the compiler began to make the list: a file that changed after that makes the
 	// list worthless. (File systems record times in steps of a few milliseconds, within which no
@@ -76,7 +77,7 @@ func Make(o *Options) (*Pack, error) {
 		if precompiled(name, i) || 0 < i && i < firstHeaders && p.precompiledElsewhere(name) {
 			return nil, ErrPCH
 		}
-		if err := p.read(name, true); err != nil {
+		if err := p.read(name, i > 0 || !o.Opaque); err != nil {
 			return nil, err
 		}
 	}

@@ -82,7 +82,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			local(reason.NotReproducible+p.Text, TurnLocal)
 			return
 		}
-		p.Raw = raw(p.Language) || p.Language == langAsm
+		p.Raw = raw(p.Language) || p.Language == langAsm || p.Language == langCompiled
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs {
 			p.Outputs, p.Inputs = nil, nil

@@ -15,6 +15,7 @@ const (
 	langAsm      = "assembler"
 	langAsmCpp   = "assembler-with-cpp"
 	langModule   = "c++-module" // clang: makes a compiled module
+	langCompiled = "c++-pcm"    // clang: a compiled module, from which an object is made
 	langHeader   = "header"     // any header language: makes a precompiled header
 	langOther    = "other"      // compiled, but not by the compilers handled here
 	langLink     = ""           // given to the linker
@@ -65,7 +66,12 @@ func bySuffix(name string, d Driver) string {
 			return langModule
 		}
 		return langOther
-	case "ixx", "pcm", "bc", "ll", "cu", "cui", "cl", "clcpp", "hip",
+	case "pcm":
+		if d.Family == Clang {
+			return langCompiled
+		}
+		return langOther
+	case "ixx", "bc", "ll", "cu", "cui", "cl", "clcpp", "hip",
 		"f", "for", "ftn", "F", "f90", "f95", "f03", "f08", "F90", "F95", "go", "d", "dd", "di", "adb", "ads", "rs", "ast", "gch":
 		return langOther
 	}

@@ -73,8 +73,11 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 			return true
 		}
 	}
-	if p.Language == langModule {
+	switch p.Language {
+	case langModule:
 		return !p.makesModule()
+	case langCompiled:
+		return p.modules.writes > 0 || p.deps || p.depFile || p.severalSteps()
 	}
 	return raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX || p.modules.writes > 0
 }
@@ -86,10 +89,8 @@ func (p *parser) makesModule() bool {
 	switch {
 	case m.only && (m.writes > 0 || p.assembly || p.output == ""):
 		return false
-	case !m.only && m.writes != 1 || p.Syntax || p.Expand || p.llvm || p.lto || p.native || p.ownAs() != clangAs:
-		return false // otherwise the object has the name of a temporary file, or there is none
-	case p.extra.made != 0 || len(p.extra.files) > 0 || p.extra.traces != "" || p.extra.log || p.usage:
-		return false // both steps would write them
+	case !m.only && m.writes != 1 || p.severalSteps():
+		return false // otherwise the object has the name of a temporary file
 	case m.only:
 		m.to = p.output
 	case m.to == "" && p.output == "":
@@ -103,6 +104,14 @@ func (p *parser) makesModule() bool {
 	m.makes = true
 	p.Language = langCXX // what it is but for what becomes of it
 	return true
+}
+
+// severalSteps reports whether a command that compiles a module, or makes an object from one, asks for more than that, so that
+// both steps would write it, or another program reads what the compiler writes.
+func (p *parser) severalSteps() bool {
+	e := &p.extra
+	return p.Syntax || p.Expand || p.llvm || p.lto || p.native || p.ownAs() != clangAs ||
+		e.made != 0 || len(e.files) > 0 || e.traces != "" || e.log || p.usage
 }
 
 // Limits of what is read to find modules.
@@ -235,6 +244,9 @@ func (f *moduleFinder) rules(m *modules.Mapper, u *modules.Unit) bool {
 // clang finds the compiled modules of a command of clang's, and the files that they are made of. It reports whether
 // it has.
 func (f *moduleFinder) clang() bool {
+	if f.p.Language == langCompiled && !f.clangs(f.p.Source) {
+		return false
+	}
 	for _, file := range f.p.modules.files {
 		if !f.clangs(file) {
 			return false

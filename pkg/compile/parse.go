@@ -326,6 +326,10 @@ func (p *parser) file(words []string) {
 	}
 	p.sources++
 	p.Source, p.Language = name, lang
+	if lang == langCompiled {
+		p.modules.on = true
+		p.sourcesOnly(hereOf[hereModules])
+	}
 	if lang == langHeader {
 		p.header = ofHeader(p.x, name, p.Driver)
 	}

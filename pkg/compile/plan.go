@@ -51,7 +51,7 @@ type Plan struct {
 	// command with Roots if what lies below them cannot be determined.
 	Sources string
 
-	// Raw means that the source is preprocessed already, or is never preprocessed. There is no
+	// Raw means that the source is preprocessed already, or is never preprocessed, or is no text. There is no
 	// local half: the file itself is the text.
 	Raw bool
 
@@ -106,6 +106,9 @@ func (p *Plan) Main() string {
 
 // Assembly reports whether the source is assembly that is not preprocessed.
 func (p *Plan) Assembly() bool { return p.Language == langAsm }
+
+// Opaque reports whether the source is no text: a compiled module.
+func (p *Plan) Opaque() bool { return p.Language == langCompiled }
 
 // option is one parsed option or file.
 type option struct {

@@ -118,10 +118,13 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 }
 
 // SearchLanguage returns the language whose header directories the compile searches: for assembly, those of
-// what is preprocessed.
+// what is preprocessed, and for a compiled module those of C++.
 func (p *Plan) SearchLanguage() string {
-	if p.Language == langAsm {
+	switch p.Language {
+	case langAsm:
 		return langAsmCpp
+	case langCompiled:
+		return langCXX
 	}
 	return p.Language
 }
