@@ -29,6 +29,12 @@ func ParseMapper(text, prefix string) *Mapper {
 			continue
 		case name == "$root":
 			m.root = file
+			if len(file) > 1 {
+				m.root = strings.TrimSuffix(file, "/")
+			}
+			if m.root == "." { // gcc leaves it out of names
+				m.root = ""
+			}
 			continue
 		case file == "":
 			file = defaultName(name)

@@ -55,6 +55,11 @@ func TestMapper(t *testing.T) {
 	if got := slices.Sorted(slices.Values(m.Named())); !slices.Equal(got, []string{"/abs/y.gcm", "bmi/./usr/x.h.gcm"}) {
 		t.Errorf("headers %v", got)
 	}
+	for _, root := range []string{".", "./"} { // as CMake writes it
+		if got, ok := ParseMapper("$root "+root+"\nA d/a.gcm\n", "").File("A"); got != "d/a.gcm" || !ok {
+			t.Errorf("with root %s: %s", root, got)
+		}
+	}
 	if got, ok := ParseMapper("@A no.gcm\n@ A a.gcm\nB b.gcm\n", "@").File("A"); got != "a.gcm" || !ok {
 		t.Errorf("with a prefix: %s", got)
 	}
