@@ -118,7 +118,7 @@ builds:
 # mmdebstrap --variant=minbase --include=cmake,ninja-build,g++,clang-19,clang-tools-19,libc++-19-dev trixie DIR http://deb.debian.org/debian
 modules:
 	$(call need,$(GO) unshare chroot)
-	internal/test/suite/toolchains/in-root.sh $(or $(ROOT),/) $(GO) test -count=1 -v -timeout 20m -run '^TestModulesProject$$' ./internal/test/suite/toolchains $(MODULESFLAGS)
+	internal/test/suite/toolchains/in-root.sh $(or $(ROOT),/) $(GO) test -count=1 -v -timeout 20m -run '^(TestModulesProject|TestImportStd)$$' ./internal/test/suite/toolchains $(MODULESFLAGS)
 
 # The scheduler beside simple rules and an oracle, in simulated time: rewrites tables and plots of docs/scheduling.md.
 sim:

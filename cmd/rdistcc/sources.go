@@ -163,7 +163,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	o.AsmDirs = f.plan.AsmDirs()
 	o.Clock = f.plan.Clocks(int(s.Major), f.set.getenv("SOURCE_DATE_EPOCH") != "")
 	size := len(body.Append(nil)) + bodySlack
-	for _, name := range names {
+	for _, name := range slices.Concat(names, f.plan.Inputs) {
 		size += len(name) + fileEntry
 	}
 	o.Off = uint64(job.TextOffset(size))

@@ -67,7 +67,12 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 			if p.Driver.Family == Clang { // clang reads lists of its own for that
 				return s, false
 			}
-		case search, searchGCC, driverFile, inputFile, inputProfile, inputBlocks, profileDir, emitLLVM:
+		case search:
+			if w := o.words[0]; p.Driver.Family != Clang || w != "-stdlib=libc++" && w != "-stdlib=libstdc++" {
+				return s, false
+			}
+			s.Ask = append(s.Ask, o.words...)
+		case searchGCC, driverFile, inputFile, inputProfile, inputBlocks, profileDir, emitLLVM:
 			return s, false
 		case preproc:
 			switch w := o.words[0]; {

@@ -59,7 +59,7 @@ func (k *Job) Unread(output func(index int) []byte) (u inputs.Unread, ok bool) {
 
 // maxFile is the size of the largest file, in bytes, of a job whose inputs are known. Jobs with larger files
 // use a slot, which keeps no copy.
-const maxFile = 8 << 20
+const maxFile = 64 << 20
 
 // maxKept is the size of the largest source, in bytes, that is kept for a second host.
 const maxKept = 1 << 20
@@ -244,8 +244,8 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 func (t *Table) resolve(c *compilers.Compiler, q *inputs.Query, language string, words []string) (*inputs.Set, string) {
 	for again := false; ; again = true {
 		own := c.Search(language, words, true)
-		if own.Dirs == nil {
-			return nil, unknownCommand
+		if own.Dirs == nil || slices.Contains(words, "-stdlib=libc++") && !slices.ContainsFunc(own.Dirs, isLibCxx) {
+			return nil, unknownCommand // or libc++ is not installed: nothing would tell if it is later
 		}
 		q.Own, q.Missing = own.Dirs, own.Missing
 		set, err := t.inputs.Resolve(q)
@@ -261,6 +261,9 @@ func (t *Table) resolve(c *compilers.Compiler, q *inputs.Query, language string,
 		return nil, doubt.Why
 	}
 }
+
+// isLibCxx reports whether a directory is that of libc++'s headers.
+func isLibCxx(dir string) bool { return strings.HasSuffix(filepath.Clean(dir), "/c++/v1") }
 
 // Learn keeps the compiler's list of what a job reads, which is in the job's body. It reports whether that
 // answers asked, the query that Know has returned, which may be nil.

@@ -131,3 +131,57 @@ func (s *site) buildModules(cxx, how, launcher string) (files map[string][]byte,
 	text, _ := os.ReadFile(name) // the plain build has none
 	return files, strings.Fields(string(text))
 }
+
+// TestImportStd: the C++ library's own module, and what imports it, are compiled on a host without compilers, and all that is written
+// is what the compiler alone writes.
+func TestImportStd(t *testing.T) {
+	const source = "/usr/lib/llvm-19/share/libc++/v1/std.cppm"
+	if _, err := os.Stat(source); err != nil {
+		t.Skip("no libc++ with a module (on Debian: libc++-19-dev)")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: chroot")
+	}
+	const buffers = "buffers: {slot: 128MiB}\n"
+	s := prepare(t, bare+buffers)
+	if err := s.AddSettings("farm.yaml", buffers); err != nil {
+		t.Fatal(err)
+	}
+	s.inRoot(nil)
+	s.write("main.cc", "import std;\nint main() { std::println(\"{}\", std::vector<int>{1, 2}.size()); }\n")
+	if got := s.run("toolchain", "send", s.Daemons[0].Addr, "clang++-19"); got.status != 0 {
+		t.Fatal(got.out)
+	}
+	flags := []string{"clang++-19", "-std=c++23", "-stdlib=libc++", "-Wno-reserved-module-identifier"}
+	for _, c := range []struct {
+		words string
+		files []string
+	}{
+		{"-c " + source + " -fmodule-output=std.pcm -o std.o", []string{"std.o", "std.pcm"}},
+		{"--precompile " + source + " -o std.pcm", []string{"std.pcm"}},
+		{"-Wno-unused-command-line-argument -c std.pcm -o std.o", []string{"std.o"}},
+		{"-fmodule-file=std=std.pcm -O2 -c main.cc -o main.o", []string{"main.o"}},
+		{"-fmodule-file=std=std.pcm -g -c main.cc -o main.o", []string{"main.o"}},
+	} {
+		args := append(slices.Clone(flags), strings.Fields(c.words)...)
+		got := s.run(args...)
+		if got.status != 0 || !strings.HasPrefix(got.where, "remote:") {
+			t.Errorf("%s: exit %d, %s: %s", c.words, got.status, got.where, got.out)
+		}
+		made := map[string][]byte{}
+		for _, name := range c.files {
+			made[name], _ = os.ReadFile(filepath.Join(s.work, name))
+			t.Logf("%s: %s, %s has %d bytes", c.words, got.where, name, len(made[name]))
+		}
+		cmd := exec.CommandContext(s.ctx, args[0], args[1:]...)
+		cmd.Dir, cmd.Env = s.work, append(s.Env(), "PWD="+s.work)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for _, name := range c.files {
+			if want, err := os.ReadFile(filepath.Join(s.work, name)); err != nil || !bytes.Equal(made[name], want) {
+				t.Errorf("%s: %s differs from that of the plain command, %v", c.words, name, err)
+			}
+		}
+	}
+}
