@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"bytes"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -123,4 +125,73 @@ func TestImagesMakeWay(t *testing.T) {
 	compile()
 	c.qp.Abort()
 	until(t, "the tenant to go", gone)
+}
+
+// TestImageNotPoisoned: whatever a hostile job does with a precompiled header that another job uses, that one gets the one that
+// its own command makes of its own files.
+func TestImageNotPoisoned(t *testing.T) {
+	const header = "#define N 1\n"
+	ts, c := startTrees(t, func(o *Options) { o.Jobs = 1 }) // all in one tree
+	var object []byte
+	honest := func(c *testClient, what string) {
+		t.Helper()
+		r := c.do(ts.tool("gcc"), withImage(header))
+		if r.Status != job.StatusRan || r.Exit != 0 || len(r.Files) != 1 {
+			t.Fatalf("%s: %+v\n%s", what, r.Result, r.bytes(r.Stderr))
+		}
+		x := bytes.Clone(r.bytes(r.Files[0].Segment))
+		if object == nil {
+			object = x
+		}
+		if !bytes.Equal(x, object) {
+			t.Errorf("%s: another object", what)
+		}
+	}
+	honest(c, "first")
+	with := func(change func(q *request)) request {
+		q := withImage(header)
+		change(&q)
+		return q
+	}
+	args := func(words ...string) request {
+		return with(func(q *request) {
+			q.body.Args = append([]string{"-include", "h.h", "-c", "a.c"}, words...)
+		})
+	}
+	text := func(source string) request {
+		q := with(func(q *request) { q.body.Files[0].Len = uint64(len(source)) })
+		q.text = source + q.text[len("int x = N;\n"):] // contents of the list follow
+		return q
+	}
+	for what, q := range map[string]request{
+		"an object over it":   with(func(q *request) { q.body.Args[len(q.body.Args)-1], q.body.Outputs[0].Name = "h.h.gch", "h.h.gch" }),
+		"rules over it":       args("-o", "x.o", "-MD", "-MF", "h.h.gch"),
+		"a file over it":      with(func(q *request) { q.body.Files = append(q.body.Files, unit.File{Name: "h.h.gch"}) }),
+		"a directory over it": with(func(q *request) { q.body.Dirs = append(q.body.Dirs, "h.h.gch") }),
+		"a link over it": with(func(q *request) {
+			q.body.Links = append(q.body.Links, unit.Link{Name: "/src/h.h.gch", Target: "/src/a.c"})
+		}),
+		"a link over its way":  with(func(q *request) { q.body.Links = append(q.body.Links, unit.Link{Name: "/src", Target: "/r"}) }),
+		"dumps over it":        args("-o", "x.o", "-fdump-tree-all=h.h.gch"),
+		"an image by pragma":   text("#pragma GCC pch_preprocess \"h.h.gch\"\nint x = 2; char e[] = \"EVIL\";\n"),
+		"its bytes":            text("__asm__(\".incbin \\\"h.h.gch\\\"\");\nchar e[] = \"EVIL\";\n"),
+		"where it is kept":     text("__asm__(\".incbin \\\"/proc/self/maps\\\"\");\nchar e[] = \"EVIL\";\n"),
+		"made to another name": with(func(q *request) { q.body.Images[0].Outputs[0].Name = "/usr/lib/x.gch" }),
+		"made with a plugin":   with(func(q *request) { q.body.Images[0].Args = append(q.body.Images[0].Args, "-fplugin=./a.c") }),
+		"made of an image": with(func(q *request) {
+			q.body.Images[0].Args = append(q.body.Images[0].Args, "-include", "h.h", "-fpch-preprocess")
+		}),
+	} {
+		r := c.do(ts.tool("gcc"), q)
+		t.Logf("%s: status %d, cause %v, exit %d, %s", what, r.Status, r.Cause, r.Exit, r.Detail)
+		honest(c, what)
+	}
+	made := ts.places.Images.Stats().Made
+	honest(c, "last")
+	if st := ts.places.Images.Stats(); st.Made != made {
+		t.Errorf("%+v, want %d made", st, made)
+	}
+	if left, err := filepath.Glob(filepath.Join(ts.area.Path, "image*")); err != nil || len(left) != 0 {
+		t.Errorf("others can change images by their names: %v, %v", left, err)
+	}
 }

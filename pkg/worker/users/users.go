@@ -43,6 +43,10 @@ func Claim(first, count int, log *slog.Logger) (Range, error) {
 	if !sandbox.MayBecome() {
 		return Range{}, errors.New("only root can, with the capabilities to change users, to give files away and to kill")
 	}
+	if text, err := os.ReadFile("/proc/self/setgroups"); err == nil && strings.TrimSpace(string(text)) == "deny" {
+		// A process that keeps the daemon's groups would not be confined, and one that gives them up would not start.
+		return Range{}, errors.New("/proc/self/setgroups denies this user namespace to give up groups")
+	}
 	tried := maxTried
 	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
 		text, err := os.ReadFile(name)

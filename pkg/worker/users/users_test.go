@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +126,41 @@ func TestDaemonsInContainers(t *testing.T) {
 			}
 			seen[n] = true
 		}
+	}
+}
+
+// inDenied is set in the process of TestGroupsDenied that claims.
+const inDenied = "RDISTCC_TEST_GROUPS_DENIED"
+
+// TestGroupsDenied: root of a user namespace in which groups cannot be given up gets no users, because no compile could start as
+// one.
+func TestGroupsDenied(t *testing.T) {
+	if os.Getenv(inDenied) != "" {
+		_, err := Claim(Default, 4, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), "setgroups") {
+			t.Errorf("claimed: %v", err)
+		}
+		cmd := exec.CommandContext(t.Context(), "/bin/true")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: Default, Gid: Default}}
+		if cmd.Run() == nil {
+			t.Error("users could have been used")
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		need.Skipf(t, need.Sandbox, "needs root: a user namespace with many users")
+	}
+	all := []syscall.SysProcIDMap{{Size: 1 << 16}}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestGroupsDenied$", "-test.v")
+	cmd.Env = append(os.Environ(), inDenied+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: all, GidMappings: all}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		need.Skipf(t, need.Sandbox, "user namespace: %v", err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "--- PASS") {
+		t.Errorf("%v: %s", err, out.String())
 	}
 }
 
