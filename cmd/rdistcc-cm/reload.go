@@ -131,6 +131,7 @@ func (d *daemon) follow() {
 func (d *daemon) live(c *config.Config) connmgr.Live {
 	return connmgr.Live{
 		NoFallback:    !c.Fallback.Allow,
+		Plugins:       c.Toolchains.Plugins,
 		Fast:          c.Diagnostics == "fast",
 		LocalShare:    c.Local.Share,
 		Preprocessors: c.Local.Preprocess,

@@ -350,6 +350,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		LocalShare:    live.LocalShare,
 		MaxWrappers:   c.Limits.Wrappers,
 		NoFallback:    live.NoFallback,
+		Plugins:       live.Plugins,
 		Patience:      live.Patience,
 		Fast:          live.Fast,
 		Attempts:      live.Attempts,

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
@@ -21,10 +22,13 @@ type flow struct {
 	slot *slot     // leased; nil where there is none
 	// managerGone says that the manager ended the connection, or died, while it owed an answer.
 	managerGone bool
-	announced   bool          // the manager knows that this command makes a precompiled header
-	front       uint32        // job.Body.Front
-	outputs     []unit.Output // the outputs that must come back
-	below       *below        // nil without roots, or where what lies below them is not known
+	announced   bool           // the manager knows that this command makes a precompiled header
+	said        *driver.Answer // what the driver would run for the plan, as far as it was asked
+	plugins     []string       // files of what the compiler loads (-fplugin=)
+	pluginDir   string         // where the compiler looks for those that are named without a directory
+	front       uint32         // job.Body.Front
+	outputs     []unit.Output  // the outputs that must come back
+	below       *below         // nil without roots, or where what lies below them is not known
 	in          *interrupts
 	rec         record
 	units       []*flow // finished compiles of a command with several
@@ -101,6 +105,11 @@ func (f *flow) try() (*result, *detour) {
 			return nil, byRule(reason.NotReproducible + "tool-path")
 		}
 		f.plan.DropTools()
+	}
+	if names := f.plan.Plugins(); len(names) > 0 {
+		if why := f.findPlugins(names); why != "" {
+			return nil, byRule(why)
+		}
 	}
 	if name := f.plan.TraceFile(); name != "" && exists(name+"/") {
 		return nil, byRule(reason.NotReproducible + "side-file")

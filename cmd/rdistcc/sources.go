@@ -50,6 +50,9 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	}
 	s.unsure = pack.Unsure || f.plan.Raw || f.plan.Imports // the text names files that do not exist here
 	body.Files, body.Dirs, body.Links = pack.Files, append(body.Dirs, pack.Dirs...), pack.Links
+	if compile.Planted(f.plan.Plugins(), body) != "" {
+		return nil, reason.NotReproducible + "plugin"
+	}
 	if _, what := compile.Unasked(f.plan.Driver.Family, body); what != "" {
 		return nil, reason.NotReproducible + what
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/rdistcc/rdistcc/internal/driver"
@@ -30,6 +32,7 @@ func (f *flow) respell(names []string) (why string) {
 	if !ok {
 		return stays
 	}
+	more = slices.DeleteFunc(more, func(w string) bool { return strings.HasPrefix(w, "-iplugindir=") }) // the driver says that itself
 	loose := !f.plan.Recorded()
 	tries := [][]string{f.plan.Respelt(less, nil, more), f.plan.Respelt(less, more, nil)}
 	if len(more) == 0 {
@@ -50,7 +53,7 @@ func (f *flow) respell(names []string) (why string) {
 			}
 		}
 		if typed.Like(same, loose) {
-			f.plan = plan
+			f.plan, f.said = plan, same
 			return ""
 		}
 	}

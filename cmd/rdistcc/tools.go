@@ -46,7 +46,7 @@ func (f *flow) gccTools(dirs []string) bool {
 			return false // other than a directory, it is the beginning of names of programs
 		}
 		for _, name := range names {
-			if slices.Contains(toolParts[:], name) {
+			if slices.Contains(toolParts[:], name) || name == "plugin" && len(f.plan.Plugins()) > 0 {
 				return false
 			}
 			ask = ask || name == "as" || name == "objcopy"

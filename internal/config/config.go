@@ -104,6 +104,8 @@ type Toolchains struct {
 	Dir    string   `yaml:"dir"`    // for those that clients have sent; empty = toolchains below CACHE_DIRECTORY or the like
 	Size   Size     `yaml:"size"`   // of all of these
 	Send   bool     `yaml:"send"`   // a manager sends the compilers of this machine to hosts that lack them
+
+	Plugins []string `yaml:"plugins"` // of gcc: those that compiles on hosts may load
 }
 
 // HTTP holds the addresses of the status pages; empty = none.
@@ -237,7 +239,7 @@ func Default() *Config {
 			Output:         MiB,
 			ClientQueued:   1024,
 		},
-		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}, Accept: "named", Size: 4 * GiB, Send: true},
+		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}, Accept: "named", Size: 4 * GiB, Send: true, Plugins: []string{"annobin", "gcc-annobin"}},
 		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},
 		Log:        Log{Level: "info"},
 		Scheduler: Scheduler{

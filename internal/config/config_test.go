@@ -172,6 +172,7 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"daemon:\n  listen: \"::1:7632\"\n", "is not ADDR:PORT"},
 		{"http:\n  daemon: \"127.0.0.1:x\"\n", "f:2: http.daemon"},
 		{"toolchains:\n  dirs: [bin]\n", "not an absolute path"},
+		{"toolchains:\n  plugins: [/x/annobin.so]\n", "leave out its directory"},
 		{"hosts: [a:x]\n", `f:1: hosts: "a:x": "x" is not a port; write HOST:PORT`},
 		{"hosts:\n- a\n- b,foo\n", `f:3: hosts: "b,foo": unknown option "foo"`},
 		{"cache:\n  redis:\n    url: redis://user:s3cret@host/0\n", "f:3: cache.redis.url: a user or a password must not be in it: use cache.redis.password-file"},

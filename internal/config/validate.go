@@ -47,6 +47,7 @@ func (c *Config) Validate() error {
 		{"toolchains.dirs", absolute(c.Toolchains.Dirs...)},
 		{"toolchains.accept", oneOf(c.Toolchains.Accept, "none", "named", "all")},
 		{"toolchains.dir", absoluteOrEmpty(c.Toolchains.Dir)},
+		{"toolchains.plugins", plugins(c.Toolchains.Plugins)},
 		{"toolchains.size", sized(c.Toolchains.Size, 0, 1024*GiB)},
 		{"http.manager", httpAddr(c.HTTP.Manager)},
 		{"http.daemon", httpAddr(c.HTTP.Daemon)},
@@ -131,6 +132,16 @@ func Absolute(key, value string) string {
 func oneMethod(a *Auth) error {
 	if a.PSKFile != "" && a.TLS != (TLS{}) {
 		return fmt.Errorf("auth.tls is set too: choose one of the two, the same on all hosts")
+	}
+	return nil
+}
+
+// plugins takes names as -fplugin= does, without directory and suffix.
+func plugins(names []string) error {
+	for _, n := range names {
+		if n == "" || strings.ContainsAny(n, "/. \t\n") {
+			return fmt.Errorf("%q is not the name of a plugin: leave out its directory and .so, as in annobin", n)
+		}
 	}
 	return nil
 }

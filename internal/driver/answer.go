@@ -164,7 +164,7 @@ func options(words []string) (all [][]string) {
 // groups returns cc1's words in groups whose order among each other means nothing: definitions, each list of directories, and
 // everything else.
 func groups(words []string) [][]string {
-	all := make([][]string, 8)
+	all := make([][]string, 9)
 	for _, o := range options(words) {
 		k := 0
 		switch o[0] {
@@ -184,9 +184,32 @@ func groups(words []string) [][]string {
 			if k = 6; slices.Contains(all[k], o[0]) {
 				continue
 			}
+		default:
+			// Spec files say this one again. The last one counts, and no object has it.
+			if strings.HasPrefix(o[0], pluginDir) {
+				if k = 8; len(all[k]) > 0 && all[k][len(all[k])-1] == o[0] {
+					continue
+				}
+			}
 		}
 		all[k] = append(all[k], o...)
 	}
 	slices.Sort(all[6])
 	return all
+}
+
+// pluginDir begins the word by which cc1 is told the directory of its plugins.
+const pluginDir = "-iplugindir="
+
+// Plugins returns the directory in which cc1 would look for plugins that are named without one, if it is told any, and how many
+// plugins it would load.
+func (a *Answer) Plugins() (dir string, n int) {
+	for _, w := range a.steps[0] {
+		if d, ok := strings.CutPrefix(w, pluginDir); ok {
+			dir = d
+		} else if strings.HasPrefix(w, "-fplugin=") {
+			n++
+		}
+	}
+	return dir, n
 }

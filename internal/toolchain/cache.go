@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +64,7 @@ func (c *Cache) names(path string) []string {
 
 // key returns the circumstances on which the result of an identification depends.
 func (c *Cache) key(path string, env Env) string {
-	return c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
+	return strings.Join(append([]string{c.Home, path, env.Path, env.Libraries}, env.Plugins...), "\x00")
 }
 
 type entry struct {

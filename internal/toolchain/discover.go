@@ -42,15 +42,16 @@ const (
 func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Discovery)) (Discovery, error) {
 	paths, unread := candidates(dirs)
 	type answer struct {
-		i   int
-		tc  Toolchain
-		err error
+		i    int
+		tc   Toolchain
+		err  error
+		with []Toolchain // the same with plugins
 	}
 	known := make([]*answer, len(paths))
 	var ask []int
 	for i, path := range paths {
 		if tc, err, ok := c.Known(path); ok {
-			known[i] = &answer{i, tc, err}
+			known[i] = &answer{i, tc, err, c.WithPlugins(ctx, &tc)}
 		} else {
 			ask = append(ask, i)
 		}
@@ -67,6 +68,17 @@ func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Disco
 			case !ids[a.tc.ID]:
 				ids[a.tc.ID] = true
 				d.List = append(d.List, a.tc)
+			}
+		}
+		for _, a := range known { // after all others, as whoever looks for a name means the plain one
+			if a == nil {
+				continue
+			}
+			for _, tc := range a.with {
+				if !ids[tc.ID] {
+					ids[tc.ID] = true
+					d.List = append(d.List, tc)
+				}
 			}
 		}
 		return d
@@ -99,7 +111,11 @@ func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Disco
 				late.Stop()
 				next()
 				<-room
-				answers <- answer{i, tc, err}
+				var with []Toolchain
+				if err == nil {
+					with = c.WithPlugins(ctx, &tc)
+				}
+				answers <- answer{i, tc, err, with}
 			})
 		}
 	})

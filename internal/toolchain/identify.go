@@ -74,6 +74,9 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 			return f, err
 		}
 	}
+	if err := f.plugins(); err != nil {
+		return f, err
+	}
 	for _, name := range helpers {
 		if err := f.helper(name); err != nil {
 			return f, err
@@ -209,6 +212,10 @@ func (f *finding) gccParts() error {
 		if err := f.file("specs", filepath.Join(filepath.Dir(lib), "specs")); err != nil {
 			return err
 		}
+	}
+	// It may be in another place than cc1.
+	if dir, err := f.ask("-print-file-name=plugin"); err == nil && filepath.IsAbs(dir) {
+		f.tc.PluginDir = filepath.Clean(dir)
 	}
 	// The driver passes its location to its children.
 	wrapper, err := f.progName("lto-wrapper")

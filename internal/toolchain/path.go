@@ -17,6 +17,9 @@ type Env struct {
 	Path      string // PATH; empty: the daemon's
 	Cwd       string // base of relative directories in Path; empty: those do not count
 	Libraries string // LD_LIBRARY_PATH
+
+	// Plugins are files that a gcc loads (-fplugin=), absolute. With them it is another toolchain, of which they are parts.
+	Plugins []string
 }
 
 // helpers lists the programs that a driver runs beside the compiler proper: the assembler, which gcc always

@@ -22,9 +22,14 @@ func (f *finding) program(role, path string) error {
 	if interp == "" {
 		return nil // a script, or linked statically
 	}
+	return f.libraries(interp, path)
+}
+
+// libraries adds what a loader loads for a program or a library.
+func (f *finding) libraries(loader, path string) error {
 	// The dynamic loader itself knows best where it finds them. glibc's and musl's both accept --list, and
 	// then do not run the program.
-	out, err := f.run(interp, "--list", path)
+	out, err := f.run(loader, "--list", path)
 	if err != nil {
 		return fmt.Errorf("identify compiler: libraries of %s: %w", path, err)
 	}

@@ -11,6 +11,7 @@ package toolchain
 import (
 	"crypto/sha256"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,6 +32,12 @@ type Toolchain struct {
 	// all its names are found. Empty: it belongs to this machine.
 	Root string
 
+	// Plugins are the files that commands may have it load, by absolute names, sorted: parts of this toolchain, which is another
+	// one without them. If the toolchain has come from another machine, they are among Files, and the list is empty.
+	Plugins []string
+	// PluginDir is where it looks for plugins without a directory, if there is such a directory.
+	PluginDir string
+
 	// Files and Dirs list all names on this machine that running the compiler needs to see,
 	// absolute and sorted: programs, their libraries and loader, specs, message catalogues. Links
 	// on the way to them belong to them. Headers are not included, nor what only a link needs.
@@ -38,11 +45,29 @@ type Toolchain struct {
 }
 
 // Name returns its usual name, say "gcc 12.2.0".
-func (t *Toolchain) Name() string { return t.Family + " " + t.Version }
+func (t *Toolchain) Name() string {
+	name := t.Family + " " + t.Version
+	for _, p := range t.Plugins {
+		name += " + " + strings.TrimSuffix(filepath.Base(p), ".so")
+	}
+	return name
+}
+
+// Loads reports whether a plugin that a command names is a part of the toolchain.
+func (t *Toolchain) Loads(name string) bool {
+	list := t.Plugins
+	if t.Root != "" {
+		list = t.Files
+	}
+	if filepath.IsAbs(name) {
+		return strings.HasSuffix(name, ".so") && slices.Contains(list, name)
+	}
+	return slices.ContainsFunc(list, func(file string) bool { return strings.HasSuffix(file, "/plugin/"+name+".so") })
+}
 
 // Equal reports whether everything is equal, including the locations of the files.
 func (t Toolchain) Equal(u Toolchain) bool {
-	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && t.Root == u.Root && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)
+	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && t.Root == u.Root && slices.Equal(t.Plugins, u.Plugins) && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)
 }
 
 // ErrUnknown means that a program is not a compiler of a known family, or that its parts cannot be determined: it is

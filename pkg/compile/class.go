@@ -47,6 +47,8 @@ const (
 	source         // the file to compile
 	toolDir        // -B: programs are looked for there first; DropTools takes it away
 	specFile       // -specs: a file of rules for the driver; Respelt takes it away
+	plugin         // -fplugin=: code of gcc's that is part of the toolchain where it may travel
+	pluginArg      // -fplugin-arg-: what a plugin is told
 
 	// Further files that come back; sides.go derives their names.
 	stackUsage // -fstack-usage
@@ -128,7 +130,7 @@ var goes = [numClasses]uint8{
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
 	linker:     toText, // clang says that they are unused
 	diagFormat: toText | toObject, compileOn: toObject, wa: toObject, xasm: toObject,
-	moduleFile: toList, moduleDir: toList,
+	moduleFile: toList, moduleDir: toList, plugin: toList, pluginArg: toList,
 	// Some of these define macros.
 	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList,
 }
@@ -136,6 +138,8 @@ var goes = [numClasses]uint8{
 // textOf has, for each class that preprocessed text would give another object, other files or
 // other messages for, the word after "not-reproducible:".
 var textOf = [numClasses]string{
+	plugin:          "plugin",
+	pluginArg:       "plugin",
 	callGraph:       "side-file",
 	modeSyntax:      "syntax-only", // there is no object
 	modePrecompile:  "modules",

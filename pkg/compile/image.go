@@ -23,7 +23,7 @@ func (p *parser) makes(getenv func(string) (string, bool)) *Image {
 		return nil
 	case p.reason != "", p.names != "", p.pending != "", p.symbol, p.outputs > 1, p.outputs == 1 && p.output == "":
 		return nil
-	case p.extra.made != 0, len(p.extra.files) > 0, p.extra.profile, p.usage, len(p.Images) > 0, len(p.ToolDirs()) > 0, len(p.SpecFiles()) > 0, p.unfit(getenv) != "", p.rootedWhole() != "":
+	case p.extra.made != 0, len(p.extra.files) > 0, p.extra.profile, p.usage, len(p.Images) > 0, len(p.ToolDirs()) > 0, len(p.SpecFiles()) > 0, len(p.Plugins()) > 0, p.unfit(getenv) != "", p.rootedWhole() != "":
 		return nil
 	case isProbe(p.Source), isDevice(p.output):
 		return nil

@@ -180,6 +180,10 @@ func (p *parser) option(c class, words []string, arg string) {
 		if isDevice(arg) {
 			p.refuse(reason.NotReproducible + hereOf[hereSpecs])
 		}
+	case plugin:
+		if !PluginName(arg) {
+			p.refuse(reason.NotReproducible + hereOf[herePlugin])
+		}
 	case preproc, include:
 		if isDevice(arg) {
 			p.refuse(reason.Stdin)

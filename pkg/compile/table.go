@@ -167,6 +167,8 @@ var table = [...]spec{
 	{"-fpch-", joined, herePCH, herePCH, never},
 	{"-fpch-instantiate-templates", alone, unknown, both, none},
 	{"-fplugin", joined, herePlugin, herePlugin, never},
+	{"-fplugin-arg-", joined, pluginArg, herePlugin, text},
+	{"-fplugin=", joined, plugin, herePlugin, path},
 	{"-fpost-ipa-mem-report", alone, hereMessages, unknown, none},
 	{"-fpre-include=", joined, include, unknown, path},
 	{"-fpre-ipa-mem-report", alone, hereMessages, unknown, none},

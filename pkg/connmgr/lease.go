@@ -1,6 +1,9 @@
 package connmgr
 
 import (
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
@@ -118,15 +121,33 @@ func (c *client) prepare() *ipc.GoLocal {
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
-	name, env := c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries}
+	name, env := c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries, Plugins: c.lease.Plugins}
+	if !c.mayLoad(env.Plugins) {
+		return &ipc.GoLocal{Reason: reason.NotReproducible + "plugin"}
+	}
 	found, err := c.m.o.Identify(c.Context(), name, env)
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
+	}
+	if dir := c.lease.PluginDir; dir != "" && dir != found.PluginDir {
+		return &ipc.GoLocal{Reason: reason.NotReproducible + "plugin"} // on a host it would look elsewhere
 	}
 	c.compiler = c.m.compilers.Of(found, c.lease.Compiler)
 	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
 	c.m.outfit.Use(&c.compiler.Toolchain, c.m.identifies(name, env))
 	return nil
+}
+
+// mayLoad reports whether hosts may load plugins for the job: the settings name them, and no other user could make the manager send
+// a file that he cannot read.
+func (c *client) mayLoad(files []string) bool {
+	for _, f := range files {
+		name, library := strings.CutSuffix(filepath.Base(f), ".so")
+		if !library || !filepath.IsAbs(f) || filepath.Clean(f) != f || !slices.Contains(c.m.live().Plugins, name) || c.foreign() && !trust.Installed(f, c.m.uid) {
+			return false
+		}
+	}
+	return true
 }
 
 // mayAsk returns nil if the manager may run the job's compiler to ask it about itself, otherwise why not.

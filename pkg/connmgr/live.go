@@ -10,6 +10,7 @@ import (
 // Options.
 type Live struct {
 	NoFallback    bool
+	Plugins       []string
 	Fast          bool
 	LocalShare    bool
 	Preprocessors int
@@ -26,7 +27,7 @@ type Live struct {
 
 // live returns the changeable options that a Manager begins with.
 func (o *Options) live() Live {
-	return Live{NoFallback: o.NoFallback, Fast: o.Fast, LocalShare: o.LocalShare, Preprocessors: o.Preprocessors, LocalJobs: o.LocalJobs,
+	return Live{NoFallback: o.NoFallback, Plugins: o.Plugins, Fast: o.Fast, LocalShare: o.LocalShare, Preprocessors: o.Preprocessors, LocalJobs: o.LocalJobs,
 		Attempts: o.Attempts, Patience: o.Patience, Audit: o.Audit, IOTimeout: o.IOTimeout, IdleExit: o.IdleExit,
 		Backoff: o.Backoff, BackoffMax: o.BackoffMax, ConnectGrace: o.ConnectGrace}
 }

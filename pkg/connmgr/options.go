@@ -81,6 +81,9 @@ type Options struct {
 	// SendToolchains opens a stream to a host's service for toolchains (hosts are sent none).
 	SendToolchains func(ctx context.Context, addr string) (net.Conn, error)
 
+	// Plugins are the names of the plugins that compilers may load on hosts, such as annobin (none).
+	Plugins []string
+
 	// AnyUser makes the manager serve every user that can open the socket, not only its own and root.
 	AnyUser bool
 

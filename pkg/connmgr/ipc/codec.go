@@ -56,6 +56,8 @@ func (m *Lease) append(b []byte, k Kind) []byte {
 	b = wire.AppendString(b, m.Build)
 	b = append(b, uint8(m.Cache))
 	b = wire.AppendString(b, m.Base)
+	b = wire.AppendStrings(b, m.Plugins)
+	b = wire.AppendString(b, m.PluginDir)
 	b = m.Command.append(b)
 	return end(b, at)
 }
@@ -112,6 +114,8 @@ func (m *Lease) Parse(p []byte) error {
 	m.Build = d.Text()
 	m.Cache = Cache(d.Uint8())
 	m.Base = d.Text()
+	m.Plugins = d.strings()
+	m.PluginDir = d.Text()
 	m.Command = d.command()
 	if m.Mode > ModeLocal || m.Fallback > FallbackForbidden || m.Cache > CacheRead {
 		d.Fail("not a value of this field")

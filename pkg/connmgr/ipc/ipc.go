@@ -50,7 +50,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 9
+const Version = 10
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -156,6 +156,10 @@ type Lease struct {
 	Build           string // RDISTCC_BUILD, the build's name; empty: builds are told apart by process
 	Cache           Cache
 	Base            string // RDISTCC_BASE_DIR: directory that results may be shared across; empty: the manager's setting
+	// Plugins are the files, by absolute names, that the command has the compiler load (-fplugin=): parts of its toolchain.
+	Plugins []string
+	// PluginDir is where the command's compiler looks for those that the command names without a directory; empty: there are none.
+	PluginDir string
 	// Command is what the manager needs to make the job by itself if it knows what the compile reads. It is
 	// nil if the manager must not do that.
 	Command *Command

@@ -192,7 +192,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	for i, f := range set.Files {
 		k.Body.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
 	}
-	if _, what := compile.Unasked(driver.Family, k.Body); what != "" {
+	if _, what := compile.Unasked(driver.Family, k.Body); what != "" || compile.Planted(plan.Plugins(), k.Body) != "" {
 		return nil, nil, unknownCommand // the wrapper reports what is wrong with the command
 	}
 	if set.Files[0].Len <= maxKept {

@@ -363,7 +363,7 @@ func (k *Compilers) Verify(ctx context.Context, t *toolchain.Toolchain) error {
 	if t.Root != "" { // it came by content, and nobody changes it
 		return nil
 	}
-	now, err := k.tools.Identify(ctx, t.Exec)
+	now, err := k.tools.IdentifyIn(ctx, t.Exec, toolchain.Env{Plugins: t.Plugins})
 	if err != nil || now.ID != t.ID {
 		k.rescanSoon()
 		return job.Refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)

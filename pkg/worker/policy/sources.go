@@ -64,7 +64,7 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 	if !compile.CompilerName(b.Argv0) {
 		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
 	}
-	if err := checkPrograms(b.Args); err != nil {
+	if err := checkPrograms(b.Args, tc); err != nil {
 		return nil, err
 	}
 	for _, w := range b.Args[:b.Front] {
@@ -89,6 +89,11 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 		outputs = p.Makes.Outputs
 	case p.Local:
 		return nil, refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	if plugins := p.Plugins(); len(plugins) > 0 {
+		if name := compile.Planted(plugins, b); name != "" {
+			return nil, refuse(job.CausePolicy, "name %q, which the compiler could take for its plugin", name)
+		}
 	}
 	if len(p.SpecFiles()) > 0 {
 		return nil, refuse(job.CausePolicy, "spec files")
@@ -123,10 +128,15 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 
 // checkPrograms is the second line of defence: whatever the table says, no word may make a compiler load
 // code or start programs other than its own.
-func checkPrograms(args []string) error {
+//
+// A plugin is a part of the toolchain, or it does not exist for the job: what a client says beside it, only that plugin reads.
+func checkPrograms(args []string, tc Compiler) error {
 	// clang also looks below the system's root for an assembler that is not its own.
 	foreign := slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, "no-integrated-as") })
 	for i, a := range args {
+		if tc.loads(a) || strings.HasPrefix(a, "-fplugin-arg-") && slices.ContainsFunc(args, tc.loads) {
+			continue
+		}
 		bad := foreign && strings.HasPrefix(a, "--sysroot") || strings.HasPrefix(a, "@") || slices.ContainsFunc(programOptions, func(p string) bool { return strings.HasPrefix(a, p) })
 		if !bad && i > 0 {
 			switch args[i-1] {
@@ -139,6 +149,12 @@ func checkPrograms(args []string) error {
 		}
 	}
 	return nil
+}
+
+// loads reports whether a word has the compiler load a plugin that is a part of it.
+func (tc *Compiler) loads(word string) bool {
+	name, ok := strings.CutPrefix(word, "-fplugin=")
+	return ok && tc.Family == "gcc" && tc.Loads != nil && compile.PluginName(name) && tc.Loads(name)
 }
 
 // programOptions lists prefixes of words that name programs, plugins or specs, or response files. Those for

@@ -158,3 +158,29 @@ func TestVariablesWithSources(t *testing.T) {
 		wantRefused(t, err, e)
 	}
 }
+
+// TestPlugins: a command may load a plugin that is a part of its toolchain. No file of the job can pass for it.
+func TestPlugins(t *testing.T) {
+	with := treeTools[0]
+	with.Loads = func(name string) bool { return name == "annobin" || name == "/x/plugin/annobin.so" }
+	for list, fits := range map[string]bool{
+		"-fplugin=annobin": true, "-fplugin=annobin -fplugin-arg-annobin-x=/y": true, "-fplugin=/x/plugin/annobin.so": true,
+		"-fplugin=other": false, "-fplugin=annobin -fplugin=other": false, "-fplugin=./annobin.so": false, "-fplugin=/y/annobin.so": false, "-fplugin-arg-annobin-x": false,
+		"-iplugindir=/x -fplugin=annobin": false, "-fplugin=annobin -fplugin-arg-annobin-x=y -specs=z": false,
+		"-fplugin=annobin -o annobin.so": false,
+	} {
+		words := append([]string{"-c", "a.c"}, strings.Fields(list)...)
+		b := sourcesBody(with, words...)
+		if err := checked(b, with, three); (err == nil) != fits {
+			t.Errorf("%s: %v", list, err)
+		}
+		wantRefused(t, checked(sourcesBody(treeTools[0], words...), treeTools[0], three), list)
+		for _, file := range []string{"/s/plugin/annobin.so", "annobin.so"} {
+			b.Files[0].Name = file
+			wantRefused(t, checked(b, with, three), list+", "+file)
+		}
+		b = sourcesBody(with, words...)
+		b.Links = []unit.Link{{Name: "/s/plugin/annobin.so", Target: "x"}}
+		wantRefused(t, checked(b, with, three), list+", a link")
+	}
+}

@@ -24,6 +24,8 @@ type Compiler struct {
 	Major  int    // of its version
 	Exec   string // the name to run it by, absolute
 	Path   string // the same, with links resolved
+
+	Loads func(plugin string) bool // whether a plugin is a part of it; nil: none is
 }
 
 func refuse(cause job.Cause, format string, args ...any) *job.Refusal {

@@ -69,5 +69,5 @@ func outputName(k unit.OutputKind) string {
 
 // compilerOf returns what the policy needs to know of a compiler.
 func compilerOf(tc *toolchain.Toolchain) policy.Compiler {
-	return policy.Compiler{Family: tc.Family, Major: tc.Major, Exec: tc.Exec, Path: tc.Path}
+	return policy.Compiler{Family: tc.Family, Major: tc.Major, Exec: tc.Exec, Path: tc.Path, Loads: tc.Loads}
 }
