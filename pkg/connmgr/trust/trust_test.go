@@ -129,3 +129,14 @@ func TestImportsInAnotherOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestModulesDiffer: compiled modules are not compared, as compilers do not always make the same. All else is.
+func TestModulesDiffer(t *testing.T) {
+	body := &job.Body{Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}, {Kind: unit.OutputModule, Name: "a.pcm"}}}
+	r := &job.Result{Files: []job.File{{Index: 0, Segment: job.Segment{Len: 1}}, {Index: 1, Segment: job.Segment{Off: 1, Len: 1}}}}
+	for y, want := range map[string]string{"om": "", "on": "", "pm": "a.o"} {
+		if got := Differ(body, r, []byte("om"), r, []byte(y)); got != want {
+			t.Errorf("%s: %q, want %q", y, got, want)
+		}
+	}
+}

@@ -50,8 +50,8 @@ func TestModulesProject(t *testing.T) {
 				t.Fatal(got.out)
 			}
 			for _, how := range []string{"-DCMAKE_BUILD_TYPE=", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"} {
-				plain, _ := s.buildModules(c.cxx, how, "")
 				built, report := s.buildModules(c.cxx, how, s.Wrapper)
+				plain, _ := s.buildModules(c.cxx, how, "")
 				counts := map[string]int{}
 				for _, line := range report {
 					where, _, _ := strings.Cut(line, ":")
@@ -62,7 +62,7 @@ func TestModulesProject(t *testing.T) {
 				}
 				differ := []string{}
 				for name, content := range plain {
-					if !bytes.Equal(content, built[name]) {
+					if !bytes.Equal(content, built[name]) && !s.makes(name, built[name]) {
 						differ = append(differ, name)
 					}
 				}
@@ -77,6 +77,27 @@ func TestModulesProject(t *testing.T) {
 			}
 		})
 	}
+}
+
+// makes reports whether the plain build also makes this content of a compiled module of clang's, which are not always the same.
+func (s *site) makes(name string, content []byte) bool {
+	if filepath.Ext(name) != ".pcm" {
+		return false
+	}
+	for range 20 {
+		if err := os.Remove(name); err != nil {
+			s.Fatal(err)
+		}
+		cmd := exec.CommandContext(s.ctx, "ninja", "-C", "build")
+		cmd.Dir, cmd.Env = s.work, append(s.Env(), "PWD="+s.work)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			s.Fatalf("ninja %s: %v\n%s", name, err, out)
+		}
+		if again, err := os.ReadFile(name); err == nil && bytes.Equal(again, content) {
+			return true
+		}
+	}
+	return false
 }
 
 // atLeast reports whether what a program says of its version is at least major.minor.
