@@ -51,9 +51,24 @@ func Make(ctx context.Context, tc *toolchain.Toolchain) (*Parcel, error) {
 	p.identify(p.Append(nil))
 	p.Needs.Kernel = m.kernel
 	if e := p.tree().find(p.Path); e != nil {
+		if script(e) {
+			return nil, fmt.Errorf("%s %w: it is a script, and what it runs is not known; name the compiler that it runs", tc.Exec, ErrCannotTravel)
+		}
 		p.Needs.Machine = m.machine[e.Name]
 	}
 	return p, nil
+}
+
+// script reports whether a file is one.
+func script(e *Entry) bool {
+	f, err := e.Open()
+	if err != nil {
+		return false // whoever sends it finds out
+	}
+	defer f.Close()
+	var start [2]byte
+	_, err = io.ReadFull(f, start[:])
+	return err == nil && string(start[:]) == "#!"
 }
 
 // maker collects entries.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // TestOddPrefixes: compilers that are installed where no distribution puts them, with an assembler of their own, are sent with their
@@ -25,8 +27,8 @@ func TestOddPrefixes(t *testing.T) {
 		// A profile leads to a generation, which leads into a store.
 		"store": func(t *testing.T) string {
 			dir := below(t, "/opt")
-			copyGCC(t, gcc, filepath.Join(dir, "store/0fx5p8mqk1n3-gcc-12.2.0"))
-			for _, link := range [][2]string{{"store/0fx5p8mqk1n3-gcc-12.2.0", "profile-7-link"}, {"profile-7-link", "profile"}} {
+			nix(t, gcc, filepath.Join(dir, "store"))
+			for _, link := range [][2]string{{"store/0g-gcc-12.2.0", "profile-7-link"}, {"profile-7-link", "profile"}} {
 				if err := os.Symlink(link[0], filepath.Join(dir, link[1])); err != nil {
 					t.Fatal(err)
 				}
@@ -40,6 +42,12 @@ func TestOddPrefixes(t *testing.T) {
 			s.start()
 			s.write("x.c", cSource)
 			s.remote(cc, "-O2", "-g", "-c", "x.c", "-o", "x.o")
+			if what == "store" {
+				wrapper := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(cc))), "store/4w-gcc-wrapper-12.2.0/bin/gcc")
+				if got := s.run("toolchain", "pack", wrapper); !strings.Contains(got.out, "it is a script") {
+					t.Errorf("a script is packed: %+v", got)
+				}
+			}
 			out := s.run("toolchain", "pack", cc).out
 			for _, part := range []string{"bin/gcc", own + "/cc1", target + "/bin/as"} {
 				if prefix := filepath.Dir(filepath.Dir(cc)); what != "store" && !strings.Contains(out, fmt.Sprintf("%s/%s\n", prefix, part)) {
@@ -122,4 +130,53 @@ func below(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return made
+}
+
+// nix makes a store as Nix does: compiler, assembler and libraries are in directories of their own, the
+// programs name their loader and their libraries there, nothing can be written or has a time, and equal files are one. Beside the
+// gcc is a script that adds words to it.
+func nix(t *testing.T, gcc, store string) {
+	t.Helper()
+	if _, err := exec.LookPath("patchelf"); err != nil {
+		need.Skipf(t, need.Tools, "needs patchelf: %v", err)
+	}
+	sh := func(script string, args ...string) {
+		t.Helper()
+		cmd := exec.Command("sh", append([]string{"-euc", script, "sh"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	target := ask(t, gcc, "-dumpmachine")
+	own := "lib/gcc/" + target + "/" + ask(t, gcc, "-dumpversion")
+	copyGCC(t, gcc, filepath.Join(store, "0g-gcc-12.2.0"))
+	t.Cleanup(func() { sh(`chmod -R u+w "$1"`, store) })
+	sh(`cd "$1"
+mkdir -p 1c-glibc/lib 2b-binutils/bin 3l-libs/lib 4w-gcc-wrapper-12.2.0/bin .links
+mv "0g-gcc-12.2.0/$3/bin/as" 2b-binutils/bin/as
+ln -s "$1/2b-binutils/bin/as" "0g-gcc-12.2.0/$3/bin/as"
+for f in 0g-gcc-12.2.0/bin/gcc "0g-gcc-12.2.0/$2/cc1" 2b-binutils/bin/as; do
+	ldd "$f" | awk '/=>/ { print $3 }' | while read -r lib; do
+		case $lib in */libc.so*|*/libm.so*) to=1c-glibc/lib ;; *) to=3l-libs/lib ;; esac
+		cp -L "$lib" $to/
+	done
+	loader=$(patchelf --print-interpreter "$f")
+	cp -L "$loader" 1c-glibc/lib/
+	patchelf --set-interpreter "$1/1c-glibc/lib/${loader##*/}" --set-rpath "$1/1c-glibc/lib:$1/3l-libs/lib" "$f"
+done
+for f in 3l-libs/lib/*; do patchelf --set-rpath "$1/1c-glibc/lib:$1/3l-libs/lib" "$f"; done
+cat > 4w-gcc-wrapper-12.2.0/bin/gcc <<END
+#!/bin/sh
+exec $1/0g-gcc-12.2.0/bin/gcc -B$1/2b-binutils/bin/ -idirafter /usr/include "\$@"
+END
+chmod +x 4w-gcc-wrapper-12.2.0/bin/gcc
+find . -path ./.links -prune -o -type f -print | while read -r f; do
+	sum=$(sha256sum < "$f"); sum=${sum%% *}
+	[ -e ".links/$sum" ] || ln "$f" ".links/$sum"
+	ln -f ".links/$sum" "$f"
+done
+find . -type f -perm /111 -exec chmod 0555 {} +
+find . -type f ! -perm /111 -exec chmod 0444 {} +
+find . -exec touch -h -d @1 {} +
+find . -type d -exec chmod 0555 {} +`, store, own, target)
 }
