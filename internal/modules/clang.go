@@ -44,7 +44,7 @@ func named(version, kind uint64) bool {
 // ok is false if the file is no such module, if a version of clang made it whose modules are not known here, or if
 // it is a compiled header: which one a source that imports it means depends on files that are not read.
 func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool) {
-	r := stream{read: read, end: uint64(size) * 8}
+	r := stream{read: read, end: uint64(size) * 8, blocks: []uint64{astBlock, submoduleBlock, controlBlock, inputsBlock, unhashedBlock}}
 	if size < 8 || r.fixed(32) != 'C'|'P'<<8|'C'<<16|'H'<<24 {
 		return Compiled{}, false
 	}

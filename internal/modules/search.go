@@ -21,7 +21,7 @@ const (
 func (s *Search) Differs(module []byte) string {
 	total := s.Given + len(s.Own) + len(s.Missing)
 	version, count, paths, bad := uint64(0), uint64(0), []string(nil), false
-	r := stream{end: uint64(len(module)) * 8, read: func(b []byte, off int64) bool { return copy(b, module[off:]) == len(b) }}
+	r := stream{blocks: []uint64{controlBlock, unhashedBlock}, end: uint64(len(module)) * 8, read: func(b []byte, off int64) bool { return copy(b, module[off:]) == len(b) }}
 	r.record = func(block uint64, ops []uint64, _ string) {
 		switch {
 		case block == controlBlock && ops[0] == controlMetadata && len(ops) > 3:

@@ -1,5 +1,7 @@
 package modules
 
+import "slices"
+
 // stream reads a file in LLVM's bitstream format: blocks of records and of further blocks.
 type stream struct {
 	read   func(b []byte, off int64) bool // of the file
@@ -8,6 +10,7 @@ type stream struct {
 	bad    bool                           // it is not in this format
 	spent  uint64                         // numbers that have been read; some take no bits, which must not cost much time
 	record func(block uint64, ops []uint64, blob string)
+	blocks []uint64 // those that are read, besides the block that describes others
 
 	infos  map[uint64][]abbreviation // by block, from the block that describes others
 	window []byte                    // a part of the file
@@ -105,9 +108,7 @@ func (r *stream) block(depth int) {
 		return
 	}
 	end := r.at + size
-	switch id {
-	case infoBlock, astBlock, submoduleBlock, controlBlock, inputsBlock, unhashedBlock:
-	default: // there is nothing in it that Clang looks for
+	if id != infoBlock && !slices.Contains(r.blocks, id) {
 		r.at = end
 		return
 	}
@@ -231,7 +232,7 @@ func (r *stream) scalar(f field) uint64 {
 	case f.kind == literal:
 		return f.value
 	case f.kind == char6:
-		return r.fixed(6)
+		return uint64("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"[r.fixed(6)])
 	case f.value == 0 && (f.kind == fixedWidth || f.kind == variableWidth):
 		return 0
 	case f.kind == fixedWidth:

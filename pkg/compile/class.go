@@ -77,6 +77,7 @@ const (
 	inputFile    // its argument is a file
 	inputProfile // reads profile data under a name that the compiler chooses
 	inputBlocks  // -fbasic-block-sections=
+	thinIndex    // -fthinlto-index=
 	profileDir   // where profile data will lie when the program has run
 	emitLLVM     // -emit-llvm
 	image        // clang: a precompiled header
@@ -157,6 +158,7 @@ var textOf = [numClasses]string{
 	inputFile:       "input-file",
 	inputProfile:    "profile",
 	inputBlocks:     "input-file",
+	thinIndex:       "input-file",
 	profileDir:      "profile",
 	emitLLVM:        "emit-llvm",
 	moduleOn:        "modules",

@@ -46,8 +46,10 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.NotReproducible+"several-sources", TurnLocal)
 	case p.assembles() && (!p.compile || p.assembly || p.Syntax || p.extra.profile || len(p.extra.files) > 0 || p.oddSides()):
 		local(reason.Assembler, TurnLocal) // further files, or text instead of an object
-	case p.Language == langOther:
+	case p.Language == langOther, p.Language == langIR && p.unfitIR():
 		local(reason.NotReproducible+"language", TurnLocal)
+	case p.index != "" && p.Language != langIR:
+		local(reason.NotReproducible+hereOf[hereInputFile], TurnLocal) // the driver refuses
 	case isProbe(p.Source):
 		local(reason.Probe, TurnLocal)
 	case p.extra.profile && p.extra.elsewhere:
@@ -73,6 +75,9 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			p.extra.forget(stackUsage) // nothing tells of these then
 			p.extra.forget(coverage)
 		}
+		if p.Language == langIR {
+			p.sourcesOnly("language")
+		}
 		if what := p.unfit(getenv); what != "" {
 			local(reason.NotReproducible+what, TurnLocal)
 			return
@@ -82,7 +87,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			local(reason.NotReproducible+p.Text, TurnLocal)
 			return
 		}
-		p.Raw = raw(p.Language) || p.Language == langAsm || p.Language == langCompiled
+		p.Raw = raw(p.Language) || p.Language == langAsm || p.Language == langCompiled || p.Language == langIR
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs {
 			p.Outputs, p.Inputs = nil, nil

@@ -14,6 +14,7 @@ const (
 	langObjXXCpp = "objective-c++-cpp-output"
 	langAsm      = "assembler"
 	langAsmCpp   = "assembler-with-cpp"
+	langIR       = "ir"         // clang: LLVM's, as bitcode or as text
 	langModule   = "c++-module" // clang: makes a compiled module
 	langCompiled = "c++-pcm"    // clang: a compiled module, from which an object is made
 	langHeader   = "header"     // any header language: makes a precompiled header
@@ -71,7 +72,12 @@ func bySuffix(name string, d Driver) string {
 			return langCompiled
 		}
 		return langOther
-	case "ixx", "bc", "ll", "cu", "cui", "cl", "clcpp", "hip",
+	case "bc", "ll":
+		if d.Family == Clang {
+			return langIR
+		}
+		return langOther
+	case "ixx", "cu", "cui", "cl", "clcpp", "hip",
 		"f", "for", "ftn", "F", "f90", "f95", "f03", "f08", "F90", "F95", "go", "d", "dd", "di", "adb", "ads", "rs", "ast", "gch":
 		return langOther
 	}
@@ -81,7 +87,7 @@ func bySuffix(name string, d Driver) string {
 // byName returns the language that -x names.
 func byName(x string) string {
 	switch x {
-	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp, langModule:
+	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp, langModule, langIR:
 		return x
 	case "c-header", "c++-header", "objective-c-header", "objective-c++-header", "c++-user-header", "c++-system-header", "c++-header-unit-header":
 		return langHeader

@@ -122,12 +122,15 @@ const (
 	maxListed  = 20000   // files and directories that are looked at to find compiled modules and headers
 )
 
-// FindModules completes the Plan of a command with modules by the compiled modules that it reads and writes. It
+// FindModules completes the Plan of a command with modules, of C++ or of LLVM's IR, by the compiled modules that it reads and writes. It
 // reads the source, files that map names, and compiled modules, all as seen from dir. why is the reason if the
 // command has to run here.
 //
 // It reads files, so it must be given nothing but the user's own words.
 func (p *Plan) FindModules(dir string) (why string) {
+	if !p.Local && p.Language == langIR {
+		return p.findIR(dir)
+	}
 	if p.Local || !p.modules.on {
 		return ""
 	}

@@ -71,6 +71,7 @@ type Plan struct {
 	ModuleRules modules.Rules
 
 	modules moduleWords
+	index   string // clang: of ThinLTO, or ""
 
 	// Expand means that the compiler only preprocesses: the main output is text, in a file.
 	Expand bool

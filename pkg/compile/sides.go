@@ -71,6 +71,12 @@ func (p *parser) side(c class, arg string) {
 	case inputFile:
 		p.input(arg)
 		return
+	case thinIndex:
+		p.index = arg
+		if arg != "/dev/null" { // which names no module
+			p.input(arg)
+		}
+		return
 	case inputBlocks:
 		if name := strings.TrimPrefix(arg, "list="); name != "all" && name != "labels" && name != "none" {
 			p.input(name)

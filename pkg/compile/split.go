@@ -57,7 +57,8 @@ func Split(argv []string, d Driver) (s *Several) {
 				lang = bySuffix(w, d)
 			}
 			switch {
-			case w == "" || w == "-" || w[0] == '@' || isDevice(w) || lang == langHeader || lang == langOther || lang == langModule || lang == langCompiled || lang == langAsm || lang == langAsmCpp:
+			case w == "" || w == "-" || w[0] == '@' || isDevice(w) || lang == langHeader || lang == langOther || lang == langModule || lang == langCompiled || lang == langIR ||
+				lang == langAsm || lang == langAsmCpp:
 				return nil
 			case lang == langLink:
 				inputs++

@@ -239,6 +239,7 @@ var table = [...]spec{
 	{"-ftest-coverage", alone, coverage, coverage, none},
 	{"-fthin", joined, unknown, hereInputFile, never},
 	{"-fthin-link-bitcode=", joined, unknown, sideFile, path},
+	{"-fthinlto-index=", joined, unknown, thinIndex, path},
 	{"-ftime-report", joined, hereMessages, hereMessages, never},
 	{"-ftime-trace", alone, unknown, timeTrace, none},
 	{"-ftime-trace-granularity=", joined, unknown, textSideFile, number},
