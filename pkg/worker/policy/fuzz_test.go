@@ -18,10 +18,11 @@ var dangerous = strings.Fields(`@ -B --prefix -wrapper --wrapper -specs --specs 
 	-x=none -fdirectives-only -fpreprocessed --driver-mode -print -V -b -aux-target -mrelax-dump -plugin -add-plugin -ivfsoverlay --vfsoverlay -arch --analyze`)
 
 // harmless begin so, and are something else.
-var harmless = strings.Fields(`-MD -MMD -MP -MF -MT -MQ -MG -MV -EB -EL -mbranch -fmodule-private -fno-module -fmodulo-sched -fmodulo -print-x -vectorize -fdump-x -Qunused-arguments -Qn -Qy -time-x`)
+var harmless = strings.Fields(`-MD -MMD -MP -MF -MT -MQ -MG -MV -EB -EL -mbranch -fmodule-private -fno-module -fmodulo-sched -fmodulo -print-x -vectorize -fdump-x -Qunused-arguments -Qn -Qy -time-x
+	-fdump-tree-gimple= -fdump-tree-optimized= -fdump-tree-original=`)
 
 // inText are words that never go with text, as they name a file there.
-var inText = strings.Fields("-o -I -D -U -include -imacros -isystem -iquote -idirafter -L -l -T -MF -MD -MMD -MT -MQ -isysroot --sysroot -x -c -S -aux-info --coverage -fprofile -ftest-coverage -save-temps -E -fsyntax-only -Wp, -Wl, -Xlinker -Xpreprocessor")
+var inText = strings.Fields("-o -I -D -U -include -imacros -isystem -iquote -idirafter -L -l -T -MF -MD -MMD -MT -MQ -isysroot --sysroot -x -c -S -aux-info --coverage -fprofile -ftest-coverage -save-temps -fdump -E -fsyntax-only -Wp, -Wl, -Xlinker -Xpreprocessor")
 
 // judge says what is wrong with words that were accepted.
 func judge(args []string, text bool) string {
@@ -70,7 +71,7 @@ func FuzzPolicy(f *testing.F) {
 	for _, s := range []string{
 		"-O2\x00-g\x00-Wall", "@a.c", "-Wa,--defsym,@a.c", "-Xassembler\x00--defsym\x00-Xassembler\x00@x", "-mllvm\x00-x86-lvi-load-opt-plugin=a.so", "-wrapper\x00sh,-c,id", "-specs=a.c",
 		"-fplugin=./a.c", "-B.", "-Xclang\x00-load\x00-Xclang\x00a.so", "-fmodule-mapper=|id", "-D\x00@x", "-I@x", "-include\x00config.h", "-o\x00@x.o", "--config\x00x", "-ffile-prefix-map=/a=/b",
-		"-fno-fplugin=x", "-Wp,-MD,@x", "--param\x00@x", "-target\x00../x", "-march=native", "-x\x00none", "-E", "-v", "-###", "-fdump-tree-all=/x", "-frandom-seed=@x", "-MD\x00-MT\x00@x", "-target\x00",
+		"-fno-fplugin=x", "-Wp,-MD,@x", "--param\x00@x", "-target\x00../x", "-march=native", "-x\x00none", "-E", "-v", "-###", "-fdump-tree-all=/x", "-fdump-tree-gimple=/x", "-frandom-seed=@x", "-MD\x00-MT\x00@x", "-target\x00",
 	} {
 		f.Add(s, byte(0))
 		f.Add(s, byte(7))
