@@ -148,7 +148,7 @@ func TestGroupsDenied(t *testing.T) {
 		return
 	}
 	if os.Geteuid() != 0 {
-		need.Skipf(t, need.Sandbox, "needs root: a user namespace with many users")
+		t.Skip("needs root: a user namespace with many users")
 	}
 	all := []syscall.SysProcIDMap{{Size: 1 << 16}}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestGroupsDenied$", "-test.v")

@@ -56,6 +56,9 @@ var wallClock = map[string]string{
 	"pkg/worker/files/learn.go":   "mtimes as identity",
 	"pkg/connmgr/known/images.go": "a stamp as identity; a clock that was set back costs the recipe",
 	"internal/ctl/doctor_host.go": "two machines' clocks are compared",
+
+	"pkg/connmgr/known/made/image.go": "the same stamp",
+	"pkg/connmgr/known/past.go":       "a file says when, to the day; a clock that was set costs the recipe",
 }
 
 // TestTimeOutsGoByTheMonotonicClock looks for what takes the monotonic clock's reading
