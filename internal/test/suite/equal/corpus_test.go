@@ -185,7 +185,7 @@ func missingTool(c command) string {
 		}
 	}
 	for _, name := range names {
-		if name == "" || name == "cd" || name == "cp" || name == "cat" || name == "chmod" || strings.HasPrefix(name, "nosuch") {
+		if name == "" || name == "cd" || name == "cp" || name == "cat" || name == "chmod" || name == "case" || strings.HasPrefix(name, "nosuch") {
 			continue
 		}
 		if _, err := exec.LookPath(name); err != nil {
