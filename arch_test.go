@@ -46,17 +46,17 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
-	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
 	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/purse", "pkg/connmgr/report", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
-	"pkg/connmgr/history":           {"pkg/scheduler"},                                    // for what it predicts, a Cost
+	"pkg/connmgr/history":           {"internal/wholefile", "pkg/scheduler"},              // for what it predicts, a Cost
 	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
 	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/connmgr/known/made"}, // makes jobs of commands
-	"pkg/connmgr/known/made":        {"internal/stamp", "internal/unit", "internal/wire"},                                                                                                                                                                                                                  // a file
+	"pkg/connmgr/known/made":        {"internal/stamp", "internal/unit", "internal/wholefile", "internal/wire"},                                                                                                                                                                                            // a file
 	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/shelf"},
 	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/machine":           {"internal/cgroup"},
@@ -155,6 +155,7 @@ var edges = map[string][]string{
 	"internal/telemetry":           {"internal/telemetry/feed", "pkg/iwarp"},
 	"internal/telemetry/feed":      {},
 	"internal/textfile":            {},
+	"internal/wholefile":           {},
 	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":           {"internal/unit"},
 	"internal/toolchain/parcel":    {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/wholefile"
 )
 
 // readDrained returns the hosts that earlier managers were told to drain. The file has one address per line;
@@ -29,5 +31,5 @@ func (o *Options) saveDrained(addrs []string) error {
 	for _, a := range addrs {
 		text += a + "\n"
 	}
-	return writeWhole(o.Drains, []byte(text))
+	return wholefile.Replace(o.Drains, []byte(text))
 }

@@ -2,12 +2,10 @@ package connmgr
 
 import (
 	"encoding/json"
-	"errors"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/wholefile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
@@ -55,25 +53,9 @@ func (m *Manager) keep(k report.Kept) {
 	k.At = time.Now()
 	data, err := json.Marshal(&k)
 	if err == nil {
-		err = writeWhole(m.o.Kept, data)
+		err = wholefile.Replace(m.o.Kept, data)
 	}
 	if err != nil {
 		m.o.Log.Warn("keep the status for later", "file", m.o.Kept, "err", err)
 	}
-}
-
-// writeWhole replaces a file as a whole. On an error the old one is unchanged.
-func writeWhole(file string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // it may have been the rename that failed
-	}
-	return err
 }

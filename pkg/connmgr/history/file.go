@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/rdistcc/rdistcc/internal/wholefile"
 )
 
 // The format of the file, little-endian:
@@ -110,25 +112,10 @@ func (s *Store) merge(old contents) {
 
 // write replaces the file atomically: a reader finds the old or the new one.
 func (s *Store) write() error {
-	dir := filepath.Dir(s.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, filepath.Base(s.path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(s.appendTo(nil))
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), s.path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	return wholefile.Replace(s.path, s.appendTo(nil))
 }
 
 func (s *Store) appendTo(b []byte) []byte {

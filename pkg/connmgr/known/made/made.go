@@ -19,6 +19,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/stamp"
 	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/internal/wholefile"
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
@@ -85,21 +86,12 @@ func Read(path string) ([]Header, error) {
 // were not used for long, or about images that have changed since, are left out, and if there are too many, those that were not
 // used for the longest time. A file that cannot be read is replaced.
 func Save(path string, list []Header, now time.Time) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("list of precompiled headers: %w", err)
-	}
-	others, _ := Read(path) // one that cannot be read is replaced
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("list of precompiled headers: %w", err)
-	}
-	_, err = f.Write(encode(choose(list, others, now)))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		others, _ := Read(path) // one that cannot be read is replaced
+		err = wholefile.Replace(path, encode(choose(list, others, now)))
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // it may have been the rename that failed
 		return fmt.Errorf("list of precompiled headers: %w", err)
 	}
 	return nil
