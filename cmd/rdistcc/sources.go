@@ -166,8 +166,10 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	o.AsmDirs = f.plan.AsmDirs()
 	o.Clock = f.plan.Clocks(int(s.Major), f.set.getenv("SOURCE_DATE_EPOCH") != "")
 	size := len(body.Append(nil)) + bodySlack
-	for _, name := range slices.Concat(names, f.plan.Inputs) {
-		size += len(name) + fileEntry
+	for _, list := range [...][]string{names, f.plan.Inputs} {
+		for _, name := range list {
+			size += len(name) + fileEntry
+		}
 	}
 	o.Off = uint64(job.TextOffset(size))
 	return o, body

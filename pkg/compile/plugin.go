@@ -43,6 +43,9 @@ func lastPart(name string) string { return name[strings.LastIndexByte(name, '/')
 // a plugin by a directory called plugin and the plugin's own name, wherever options make it look, and links lead anywhere: so no
 // last part of a name may be that of a plugin.
 func Planted(plugins []string, b *job.Body) string {
+	if len(plugins) == 0 {
+		return ""
+	}
 	is := func(name string) bool {
 		for _, p := range plugins {
 			if lastPart(name) == PluginShort(p)+".so" {

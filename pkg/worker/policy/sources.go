@@ -90,10 +90,8 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 	case p.Local:
 		return nil, refuse(job.CausePolicy, "%s", p.Reason)
 	}
-	if plugins := p.Plugins(); len(plugins) > 0 {
-		if name := compile.Planted(plugins, b); name != "" {
-			return nil, refuse(job.CausePolicy, "name %q, which the compiler could take for its plugin", name)
-		}
+	if name := compile.Planted(p.Plugins(), b); name != "" {
+		return nil, refuse(job.CausePolicy, "name %q, which the compiler could take for its plugin", name)
 	}
 	if len(p.SpecFiles()) > 0 {
 		return nil, refuse(job.CausePolicy, "spec files")
