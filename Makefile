@@ -51,7 +51,11 @@ test:
 	$(skips)
 	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
-	$(gotest) -timeout 45m $(longest) ./...
+	@$(shared) && $(gotest) -timeout 45m $(longest) ./...
+
+# shared makes a directory in which the tests of all packages keep what one of them finds out for all: the built programs, and
+# what a daemon knows of the compilers here (internal/test/kit/farmtest). Identifying them all takes seconds of CPU.
+shared = dir=$$(mktemp -d) && chmod 755 "$$dir" && trap 'rm -rf "$$dir"' EXIT && trap 'exit 1' HUP INT TERM && export RDISTCC_TEST_SHARED="$$dir"
 
 # goenv has tests compiled as the programs are, so that each package is compiled once for both, and for any directory.
 goenv  := CGO_ENABLED=0 GOFLAGS='$(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -trimpath)'
@@ -63,7 +67,7 @@ longest = ./internal/test/suite/equal ./internal/test/suite/faults
 # A quick look at most of it, in a minute: the tests' -short.
 check:
 	$(call need,$(GO) gcc g++)
-	$(gotest) -short ./pkg/worker ./cmd/rdistcc-cm ./pkg/connmgr ./...
+	@$(shared) && $(gotest) -short ./pkg/worker ./cmd/rdistcc-cm ./pkg/connmgr ./...
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
 # Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/test/suite/equal' instead.
@@ -74,7 +78,7 @@ bare:
 race:
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
+	@$(shared) && CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
 
 fuzz:
 	$(call need,$(GO))

@@ -27,14 +27,12 @@ import (
 // them waits until they are built.
 func Programs(t testing.TB) string {
 	t.Helper()
-	dir, err := programs()
+	dir, err := sharedPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
-
-var programs = sync.OnceValues(func() (dir string, err error) { return Build(context.Background(), nil) })
 
 // StandIn returns the path of a gcc that only takes its time, in a directory of its own.
 func StandIn(t testing.TB) string {
@@ -111,9 +109,8 @@ func Lay(bin, root string) (*farm.Farm, error) {
 		}
 	}
 	f := farm.New(bin, state)
-	// Farms share what they know of the compilers, which takes a while to find out.
-	f.Vars = []string{"TMPDIR=" + tmp, "HOME=" + root, "LC_ALL=C", "CACHE_DIRECTORY=" + filepath.Join(bin, "cache")}
-	return f, nil
+	f.Vars = []string{"TMPDIR=" + tmp, "HOME=" + root, "LC_ALL=C"}
+	return f, know(bin, state)
 }
 
 // What is shown of logs. More would bury what the test itself says.

@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -106,6 +108,63 @@ func TestPrograms(t *testing.T) {
 		if out, err := exec.Command(filepath.Join(bin, name.Name()), "--help").CombinedOutput(); err != nil {
 			t.Errorf("%s --help: %v: %s", name.Name(), err, out)
 		}
+	}
+}
+
+// TestOnceFor: of several at a time one makes a directory, and the others find it. What could not be made is tried again.
+func TestOnceFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "made")
+	failed := errors.New("no room")
+	made := func(err error) func(string) error {
+		return func(part string) error {
+			return errors.Join(os.Mkdir(part, 0o700), os.WriteFile(filepath.Join(part, "x"), nil, 0o600), err)
+		}
+	}
+	if err := onceFor(path, made(failed)); !errors.Is(err, failed) {
+		t.Fatalf("one that fails: %v", err)
+	}
+	var calls atomic.Int32
+	var all errgroup.Group
+	for range 8 {
+		all.Go(func() error {
+			err := onceFor(path, func(part string) error { calls.Add(1); return made(nil)(part) })
+			_, there := os.Stat(filepath.Join(path, "x"))
+			return errors.Join(err, there)
+		})
+	}
+	if err := all.Wait(); err != nil || calls.Load() != 1 {
+		t.Errorf("made %d times: %v", calls.Load(), err)
+	}
+}
+
+// TestKnow: a farm's daemon is told of all compilers, and has none left to identify when it answers.
+func TestKnow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("identifies all compilers")
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		need.Skipf(t, need.Tools, "no gcc")
+	}
+	f := New(t, Dir(t))
+	known := filepath.Join(f.Dir, compilersName)
+	before, err := os.Stat(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := f.StartDaemon(t.Context(), "rdistccd-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for left := 1.0; left > 0; time.Sleep(10 * time.Millisecond) {
+		if left, err = d.Metric(t.Context(), "rdistccd_identifying"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := d.Metric(t.Context(), "rdistccd_toolchains "); err != nil || n == 0 {
+		t.Errorf("%v compilers: %v", n, err)
+	}
+	if after, err := os.Stat(known); err != nil || !os.SameFile(before, after) { // it is replaced when one more is known
+		t.Errorf("the daemon has identified compilers itself: %v", err)
 	}
 }
 

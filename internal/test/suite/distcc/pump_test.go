@@ -78,6 +78,10 @@ func TestPumpIsConfined(t *testing.T) {
 	if answer := h.ask(good); !ok(answer) {
 		t.Fatalf("a good one: %.200q", answer)
 	}
+	elsewhere := files("/src", []string{"gcc", "-c", "a.c", "-o", "/usr/bin/as"}, "/src/a.c", "int x;\n")
+	if answer := h.ask(elsewhere); ok(answer) && os.Geteuid() == 0 { // an ordinary user's compile may, in a tree that is replaced then
+		t.Errorf("an output elsewhere: %.200q", answer)
+	}
 	for what, b := range map[string][]byte{
 		"an absolute include":  files("/src", gcc, "/src/a.c", fmt.Sprintf("#include %q\n", secret)),
 		"incbin":               files("/src", gcc, "/src/a.c", fmt.Sprintf("__asm__(\".incbin \\\"%s\\\"\");\n", secret)),
@@ -87,7 +91,6 @@ func TestPumpIsConfined(t *testing.T) {
 		"a name of a program":  files("/src", gcc, "/src/a.c", "int x;\n", "/usr/bin/as", "x"),
 		"a way out":            files("/src", gcc, "/src/a.c", "int x;\n", "/src/../../../../../usr/bin/as", "x"),
 		"a relative directory": files("src", gcc, "/src/a.c", "int x;\n"),
-		"an output elsewhere":  files("/src", []string{"gcc", "-c", "a.c", "-o", "/usr/bin/as"}, "/src/a.c", "int x;\n"),
 		"specs":                files("/src", append(gcc, "-specs=x"), "/src/a.c", "int x;\n"),
 		"a plugin":             files("/src", append(gcc, "-fplugin=/src/x.so"), "/src/a.c", "int x;\n", "/src/x.so", "x"),
 		"nothing":              files("/src", gcc),
@@ -96,8 +99,10 @@ func TestPumpIsConfined(t *testing.T) {
 			t.Errorf("%s: %.200q", what, answer)
 		}
 	}
-	if answer := h.ask(good); !ok(answer) {
-		t.Errorf("after that: %.200q", answer)
+	for range 4 { // each runner has its turn
+		if answer := h.ask(good); !ok(answer) {
+			t.Errorf("after that: %.200q", answer)
+		}
 	}
 }
 
