@@ -30,7 +30,9 @@ func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *
 	if strings.Contains(name, "++") {
 		language = "c++-cpp-output"
 	}
-	want, err := d.compileHere(ctx, t, language)
+	var want []byte
+	var err error
+	d.alongside(ctx, c, beat, func() { want, err = d.compileHere(ctx, t, language) })
 	if err != nil {
 		f.fail("compile", fmt.Sprintf("%s here does not compile a line: %v", name, err), "the compiler here is broken: install it anew")
 		return

@@ -74,12 +74,45 @@ func (d *doctor) host(f *findings, h hostlist.Host) {
 			return
 		}
 	}
-	found, id := d.toolchains(ctx, f, ids, func() (*parcel.About, error) { return d.takes(ctx, dev, h.Addr()) })
+	var found *localTool
+	var id unit.ToolchainID
+	d.alongside(ctx, c, beat, func() {
+		found, id = d.toolchains(ctx, f, ids, func() (*parcel.About, error) { return d.takes(ctx, dev, h.Addr()) })
+	})
 	d.places(f, w)
 	d.confinement(f, w)
 	d.roundTrip(ctx, f, c)
 	if found != nil {
 		d.compile(ctx, f, c, found, id)
+	}
+}
+
+// beat is the time between two signs of life. A host drops a client that is silent for some seconds.
+const beat = time.Second
+
+// alongside calls do, which may take long, and meanwhile shows the host that this client is alive. It leaves a connection that breaks
+// to the next check.
+func (d *doctor) alongside(ctx context.Context, c *rawjob.Client, every time.Duration, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		step, cancel := context.WithTimeout(ctx, d.timeout)
+		err := c.Echo(step)
+		cancel()
+		if err != nil {
+			<-done
+			return
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -582,4 +583,28 @@ func TestDoctorOfThisMachine(t *testing.T) {
 	local("links", doctorFail, "lead to no rdistcc")
 	s.env["PATH"] = filepath.Join(s.dir, "bin")
 	local("compilers", doctorFail, "PATH has none of")
+}
+
+// TestDoctorStaysConnected: a host keeps a doctor that is busy here for longer than a client may be silent.
+func TestDoctorStaysConnected(t *testing.T) {
+	s := doctorShell(t)
+	addr := s.server(nil, func(o *worker.Options) { o.Heartbeat, o.Silence = 500*time.Millisecond, 2*time.Second })
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	c, err := rawjob.DialWith(t.Context(), dev, addr, rawjob.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, _, err := c.Introduced(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := &doctor{timeout: time.Minute}
+	d.alongside(t.Context(), c, 50*time.Millisecond, func() { time.Sleep(4 * time.Second) })
+	if err := c.Echo(t.Context()); err != nil {
+		t.Errorf("after that: %v", err)
+	}
 }
