@@ -184,7 +184,7 @@ func (f *flow) makePlan() {
 	}
 	if driver, ok := compile.DriverOf(f.cc.argv[0], real); ok {
 		f.plan = compile.Parse(compile.Expand(f.cc.argv[1:]), driver, syscall.Getenv)
-		if why := f.plan.FindModules(""); why != "" {
+		if why := f.findModules(&f.plan); why != "" {
 			f.plan.Local, f.plan.Reason, f.plan.Turn = true, why, compile.TurnLocal
 		}
 	} else {

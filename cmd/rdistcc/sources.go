@@ -27,7 +27,7 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if f.plan.MakesModule() {
 		return nil, reason.NotReproducible + "modules" // only the manager knows all directories for headers
 	}
-	if len(f.plan.Headers) > 0 {
+	if f.plan.HeaderUnit() || len(f.plan.Headers) > 0 {
 		return nil, reason.NotReproducible + "modules" // the compiler would not list them
 	}
 	if len(f.plan.Images) > 0 || f.plan.Precompiled(s.cwd) {
@@ -242,6 +242,20 @@ func (f *flow) headerDirs(known bool) []string {
 	}
 	text := f.ask(command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, driver.SearchWords(f.plan.Language)...)})
 	return driver.ParseSearch(text)
+}
+
+// findModules completes a plan by the compiled modules that it reads and writes.
+func (f *flow) findModules(plan *compile.Plan) (why string) {
+	if plan.HeaderUnit() {
+		return plan.FindModules("", f.cxxDirs)
+	}
+	return plan.FindModules("", nil)
+}
+
+// cxxDirs returns where the compiler looks for C++ headers by itself, given words that choose that, or nil.
+func (f *flow) cxxDirs(words []string) []string {
+	argv := append(append([]string{f.cc.argv[0]}, words...), driver.SearchWords("c++")...)
+	return driver.ParseSearch(f.ask(command{file: f.cc.file, argv: argv}))
 }
 
 // askSearch asks the compiler where it looks for headers given the words of this command.

@@ -40,7 +40,7 @@ func (f *flow) respell(names []string) (why string) {
 	}
 	for _, words := range tries {
 		plan := compile.Parse(words, f.plan.Driver, syscall.Getenv)
-		if why := plan.FindModules(""); why != "" {
+		if why := f.findModules(&plan); why != "" {
 			return why
 		}
 		if plan.Local && plan.Makes == nil {

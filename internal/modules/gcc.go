@@ -57,7 +57,8 @@ func defaultName(module string) string {
 // headerName returns gcc's own name for the compiled form of a header: a leading "." becomes ",", and each ".." too.
 func headerName(header string) string {
 	if header[0] == '/' {
-		return "." + header + ".gcm"
+		header = "." + strings.ReplaceAll(header+"/", "/../", "/,,/")
+		return strings.ReplaceAll(header[:len(header)-1], "/../", "/,,/") + ".gcm" // "/../../" too
 	}
 	parts := strings.Split(header, "/")
 	for i, p := range parts {
@@ -66,6 +67,15 @@ func headerName(header string) string {
 		}
 	}
 	return strings.Join(parts, "/") + ".gcm"
+}
+
+// HeaderName returns gcc's name of the module that a header is compiled to. file is the header as it is named, or as it is
+// found: the directory as typed, a slash, and the name.
+func HeaderName(file string) string {
+	if file[0] == '/' || strings.HasPrefix(file, ".//") {
+		return file
+	}
+	return "./" + strings.TrimPrefix(file, "./")
 }
 
 // File returns the file that a module, or a header as gcc has found it, is compiled to. ok is false if the

@@ -45,6 +45,20 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// TestHeaderName: a header has the names that gcc gives it, and its compiled module.
+func TestHeaderName(t *testing.T) {
+	for file, want := range map[string][2]string{
+		"x.h": {"./x.h", "gcm.cache/,/x.h.gcm"}, "./x.h": {"./x.h", "gcm.cache/,/x.h.gcm"}, "././x.h": {"././x.h", "gcm.cache/,/./x.h.gcm"},
+		".//x.h": {".//x.h", "gcm.cache/,//x.h.gcm"}, "d/../x.h": {"./d/../x.h", "gcm.cache/,/d/,,/x.h.gcm"}, "../x.h": {"./../x.h", "gcm.cache/,/,,/x.h.gcm"},
+		"/d/../x": {"/d/../x", "gcm.cache/./d/,,/x.gcm"},
+	} {
+		name := HeaderName(file)
+		if got, ok := Default().File(name); name != want[0] || !ok || got != want[1] {
+			t.Errorf("%s: %s in %s, want %s", file, name, got, want)
+		}
+	}
+}
+
 func TestMapper(t *testing.T) {
 	m := ParseMapper("$root bmi\nA a.gcm\nA b.gcm\nB:p\n/usr/x.h\n./y.h /abs/y.gcm\n\n", "")
 	for name, want := range map[string]string{"A": "bmi/a.gcm", "B:p": "bmi/B-p.gcm", "C": "", "/usr/x.h": "bmi/./usr/x.h.gcm", "./y.h": "/abs/y.gcm", "": ""} {

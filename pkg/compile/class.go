@@ -72,6 +72,7 @@ const (
 	moduleFile   // clang: -fmodule-file=
 	moduleDir    // clang: -fprebuilt-module-path=
 	moduleTo     // clang: -fmodule-output=, or without a file
+	moduleHeader // gcc: -fmodule-header, or with the way in which the header is looked for
 
 	// Further files that the compiler reads.
 	inputFile    // its argument is a file
@@ -166,6 +167,7 @@ var textOf = [numClasses]string{
 	moduleFile:      "modules",
 	moduleDir:       "modules",
 	moduleTo:        "modules",
+	moduleHeader:    "modules",
 	image:           "pch",
 	textCommandLine: "command-line", // the object records its command line
 	textComments:    "comments",

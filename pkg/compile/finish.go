@@ -10,6 +10,9 @@ import (
 // finish decides, once all words are known.
 func (p *parser) finish(getenv func(string) (string, bool)) {
 	local := func(reason string, turn Turn) { p.Local, p.Reason, p.Turn = true, reason, turn }
+	if p.Language == langHeader && p.modules.on && p.Driver.Family == GCC {
+		p.headerUnit(getenv)
+	}
 	switch {
 	case p.query:
 		local(reason.Query, TurnNone)
@@ -36,7 +39,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.NotReproducible+hereOf[hereModules], TurnLocal) // the object would have the name of a temporary file
 	case p.Syntax && (p.extra.made != 0 || p.usage || p.extra.log || p.extra.traces != "" || p.modules.on):
 		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
-	case !p.compile && !p.assembly && !p.Syntax && !p.cppOnly && !p.modules.only:
+	case !p.compile && !p.assembly && !p.Syntax && !p.cppOnly && !p.modules.only && !p.modules.unit:
 		p.Several = !p.modules.on // a source may import what an earlier one exports
 		local(reason.Link, TurnLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):

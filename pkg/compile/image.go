@@ -19,7 +19,7 @@ type Image struct {
 // makes returns what the command makes from a header, or nil if a host could not do the same.
 func (p *parser) makes(getenv func(string) (string, bool)) *Image {
 	switch {
-	case p.header == "", p.sources > 1, p.inputs > 0, p.stdin, p.assembly, p.Modules(), p.Syntax, p.llvm, p.native:
+	case p.headerIn == "", p.sources > 1, p.inputs > 0, p.stdin, p.assembly, p.Modules(), p.Syntax, p.llvm, p.native:
 		return nil
 	case p.reason != "", p.names != "", p.pending != "", p.symbol, p.outputs > 1, p.outputs == 1 && p.output == "":
 		return nil
@@ -35,9 +35,9 @@ func (p *parser) makes(getenv func(string) (string, bool)) *Image {
 		}
 		name = p.Source + ".gch"
 	}
-	m := &Image{Language: p.header}
+	m := &Image{Language: p.headerIn}
 	// The names of the other outputs are derived as for an object.
-	p.Language = p.header
+	p.Language = p.headerIn
 	p.name()
 	m.Outputs = p.Outputs
 	m.Outputs[0].Name = name

@@ -22,6 +22,10 @@ type moduleWords struct {
 	writes int      // clang: how often -fmodule-output was given
 	only   bool     // clang: --precompile, which makes a compiled module and nothing from it
 	makes  bool     // clang: the command makes a compiled module, and then an object from that unless only is set
+	unit   bool     // gcc: the command compiles a header to a module
+	way    string   // gcc: how the header is looked for: "user", "system", or "": it is named
+	said   string   // gcc: the same, by -fmodule-header=
+	search Search   // gcc: where, unless it is named
 }
 
 // Modules reports whether the command may read or write compiled modules. Which ones, FindModules tells.
@@ -59,6 +63,14 @@ func (p *parser) moduleOption(c class, arg string) {
 			return
 		}
 		p.modules.mapper, p.modules.prefix = name, prefix
+	case moduleHeader:
+		if arg != "" && arg != wayUser && arg != waySystem || p.modules.said != "" && arg != "" && arg != p.modules.said {
+			p.refuse(reason.NotReproducible + hereOf[hereModules])
+			return
+		}
+		if arg != "" {
+			p.modules.said = arg
+		}
 	}
 }
 
@@ -127,14 +139,17 @@ const (
 // command has to run here.
 //
 // It reads files, so it must be given nothing but the user's own words.
-func (p *Plan) FindModules(dir string) (why string) {
+//
+// own returns where the compiler looks for C++ headers by itself, given the words that choose that, in order; nil if that is
+// not known. It is called only for a header unit that is looked for.
+func (p *Plan) FindModules(dir string, own func(words []string) []string) (why string) {
 	if !p.Local && p.Language == langIR {
 		return p.findIR(dir)
 	}
 	if p.Local || !p.modules.on {
 		return ""
 	}
-	f := moduleFinder{p: p, dir: dir, seen: make(map[string]struct{})}
+	f := moduleFinder{p: p, dir: dir, own: own, seen: make(map[string]struct{})}
 	find := f.gcc
 	if p.Driver.Family == Clang {
 		find = f.clang
@@ -152,6 +167,7 @@ func (p *Plan) FindModules(dir string) (why string) {
 type moduleFinder struct {
 	p        *Plan
 	dir      string
+	own      func(words []string) []string
 	found    []string // what may be read, as the compiler spells it
 	seen     map[string]struct{}
 	modules  int // that were read
@@ -180,13 +196,16 @@ func (f *moduleFinder) add(name string) bool {
 // gcc finds the compiled modules of a command of gcc's. It reports whether it has.
 func (f *moduleFinder) gcc() bool {
 	p := f.p
-	source, ok := readUpTo(f.path(p.Source), maxRead)
+	if p.modules.unit && !f.header() {
+		return false
+	}
+	source, ok := readUpTo(f.path(p.SourceFile()), maxRead)
 	if !ok {
-		return true // the compiler has its own message for that
+		return !p.modules.unit // the compiler has its own message for that
 	}
 	u := modules.Scan(source)
 	p.Headers = u.Headers
-	if u.Unsure {
+	if u.Unsure || p.modules.unit && u.Module != "" {
 		return false
 	}
 	m := modules.Default()
@@ -216,7 +235,11 @@ func (f *moduleFinder) gcc() bool {
 			return false
 		}
 	}
-	if u.Writes {
+	if p.modules.unit {
+		if u.Module, ok = f.names(m); !ok {
+			return false
+		}
+	} else if u.Writes {
 		file, ok := m.File(u.Module)
 		if !ok || isDevice(file) || file == p.Outputs[0].Name {
 			return false
@@ -233,7 +256,10 @@ func (f *moduleFinder) rules(m *modules.Mapper, u *modules.Unit) bool {
 		return true
 	}
 	r := &f.p.ModuleRules
-	if u.Writes {
+	switch {
+	case f.p.modules.unit:
+		r.Module, r.File = u.Module, f.p.Outputs[0].Name
+	case u.Writes:
 		r.Module, r.File = u.Module, f.p.Outputs[len(f.p.Outputs)-1].Name
 	}
 	r.Imports = append(slices.Clip(u.Imports), m.Headers(f.compiled)...)

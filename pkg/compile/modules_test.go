@@ -64,7 +64,7 @@ func TestFindClangModules(t *testing.T) {
 			{"-fprebuilt-module-path=bmi -fmodule-file=b=bmi/b.pcm", "local"},
 		} {
 			p := Parse(append(strings.Fields(c.args), "-std=c++20", "-c", "m.cc"), testDriver(t, "clang++"), nil)
-			why := p.FindModules(dir)
+			why := p.FindModules(dir, nil)
 			got := "local"
 			if why == "" {
 				got = ""
@@ -92,6 +92,45 @@ func sameWords(a, b string) bool {
 	return slices.Equal(x, y)
 }
 
+// TestFindHeaderUnit: a header unit has the name under which gcc finds the header, unless it is not certain which header that is.
+func TestFindHeaderUnit(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"x.h", "d/x.h", "d/y.h", "own/z", "pch/p.h", "pch/p.h.gch", "e/p.h", "map"} {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte("./d/y.h y.gcm\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for args, want := range map[string]string{
+		"-fmodule-header ./x.h":                            "gcm.cache/,/x.h.gcm ./x.h",
+		"-fmodule-header " + dir + "/x.h":                  "gcm.cache/." + dir + "/x.h.gcm " + dir + "/x.h",
+		"-fmodule-header none.h":                           "local",
+		"-fmodule-header pch/p.h":                          "local",
+		"-fmodule-header -fmodule-mapper=map d/y.h":        "y.gcm ./d/y.h",
+		"-fmodule-header -fmodule-mapper=map d/x.h":        "local",
+		"-x c++-user-header -Inone -iquote d -I. x.h":      "gcm.cache/,/d/x.h.gcm ./d/x.h",
+		"-x c++-system-header -Inone -iquote d -I. x.h":    "gcm.cache/,/x.h.gcm ./x.h",
+		"-x c++-header -fmodule-header=system -Id/ -c y.h": "gcm.cache/,/d/y.h.gcm ./d/y.h",
+		"-x c++-system-header -idirafter d z":              "gcm.cache/,/own/z.gcm ./own/z",
+		"-x c++-system-header -I./own z":                   "local",
+		"-x c++-system-header -Ie -Ipch p.h":               "gcm.cache/,/e/p.h.gcm ./e/p.h",
+		"-x c++-system-header -Ipch -Ie p.h":               "local",
+		"-x c++-user-header none.h":                        "local",
+	} {
+		p := Parse(append([]string{"-std=c++20", "-fmodules-ts", "-MD"}, strings.Fields(args)...), testDriver(t, "g++"), nil)
+		got := "local"
+		if p.FindModules(dir, func([]string) []string { return []string{"missing", "own"} }) == "" {
+			got = p.Main() + " " + p.ModuleRules.Module
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", args, got, want)
+		}
+	}
+}
+
 // TestFindGccModuleRules: if a command has gcc write rules for make, its plan has the names that they may have for modules.
 func TestFindGccModuleRules(t *testing.T) {
 	dir := t.TempDir()
@@ -117,7 +156,7 @@ func TestFindGccModuleRules(t *testing.T) {
 		"-MD -fmodule-mapper=none -c p.cc": {},
 	} {
 		p := Parse(append(strings.Fields(args), "-std=c++20", "-fmodules-ts"), testDriver(t, "g++"), nil)
-		why := p.FindModules(dir)
+		why := p.FindModules(dir, nil)
 		got := p.ModuleRules
 		slices.Sort(got.Imports)
 		if (why != "") != strings.Contains(args, "none") || got.Module != want.Module || got.File != want.File || !slices.Equal(got.Imports, want.Imports) {
@@ -135,7 +174,7 @@ func TestFindGccModuleRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := Parse(strings.Fields("-std=c++20 -fmodules-ts -fmodule-mapper=map -MD -c many.cc"), testDriver(t, "g++"), nil)
-	if p.FindModules(dir) == "" {
+	if p.FindModules(dir, nil) == "" {
 		t.Error("too many imports are taken")
 	}
 }

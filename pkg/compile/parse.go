@@ -47,7 +47,7 @@ type parser struct {
 	feature   bool   // the next word after -Xclang is a feature's name
 	names     string // the option after -Xclang whose argument the next such word is; "": none
 	emits     bool   // -Xclang -emit-pch
-	header    string // language of the header that is compiled; "": none, or one whose image no host makes
+	headerIn  string // language of the header that is compiled; "": none, or one whose image no host makes
 	symbol    bool   // --defsym waits for its argument
 	pending   string // a preprocessor option that waits for its argument
 	reason    string // the first reason to stay here
@@ -237,7 +237,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		case !forwarded(arg):
 			p.refuse(reason.UnknownOption + optionName(arg))
 		}
-	case moduleOn, moduleMapper, moduleFile, moduleDir, moduleTo:
+	case moduleOn, moduleMapper, moduleFile, moduleDir, moduleTo, moduleHeader:
 		p.moduleOption(c, arg)
 	case image:
 		p.image(arg)
@@ -335,7 +335,7 @@ func (p *parser) file(words []string) {
 		p.sourcesOnly(hereOf[hereModules])
 	}
 	if lang == langHeader {
-		p.header = ofHeader(p.x, name, p.Driver)
+		p.headerIn, p.modules.way = ofHeader(p.x, name, p.Driver), wayOf(p.x)
 	}
 	p.add(source, words, name)
 }

@@ -156,16 +156,23 @@ func wayMissing(name string) string {
 
 // makeWay makes the directories that lead to a file, as gcc does for a compiled module.
 func makeWay(name string) error {
+	last := ""
 	for dir := wayMissing(name); dir != ""; dir = wayMissing(name) {
-		if err := syscall.Mkdir(dir, 0o777); err != nil && err != syscall.EEXIST {
+		err := syscall.Mkdir(dir, 0o777)
+		if err != nil && (err != syscall.EEXIST || dir == last) { // a link that leads nowhere exists and is missing
 			return err
 		}
+		last = dir
 	}
 	return nil
 }
 
 // canMake returns an error if the directory dir on the way to the file name cannot be made.
 func canMake(name, dir string) error {
+	var st syscall.Stat_t
+	if syscall.Lstat(dir, &st) == nil {
+		return placeError(name, syscall.EEXIST) // a link that leads nowhere
+	}
 	if err := syscall.Access(dir[:strings.LastIndexByte(dir, '/')+1]+".", wOK|xOK); err != nil {
 		return placeError(name, err)
 	}

@@ -157,7 +157,11 @@ func (p *parser) name() {
 	if main == "" {
 		main = stem(p.Source) + suffix
 	}
-	if !p.Syntax { // which takes precedence over -c and -S
+	switch {
+	case p.Syntax: // which takes precedence over -c and -S
+	case p.modules.unit: // gcc throws the assembly away
+		p.Outputs = append(make([]unit.Output, 0, 2), unit.Output{Kind: unit.OutputModule, Name: unnamedUnit})
+	default:
 		p.Outputs = append(make([]unit.Output, 0, 4), unit.Output{Kind: kind, Name: main})
 	}
 	if p.usage {

@@ -146,6 +146,8 @@ var table = [...]spec{
 	{"-fminimize-whitespace", alone, unknown, hereComments, none},
 	{"-fmodule-", joined, hereModules, hereModules, never},
 	{"-fmodule-file=", joined, hereModules, moduleFile, path},
+	{"-fmodule-header", alone, moduleHeader, hereModules, none},
+	{"-fmodule-header=", joined, moduleHeader, hereModules, word},
 	{"-fmodule-mapper=", joined, moduleMapper, hereModules, path},
 	{"-fmodule-output", alone, hereModules, moduleTo, none},
 	{"-fmodule-output=", joined, hereModules, moduleTo, path},

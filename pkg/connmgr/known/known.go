@@ -132,7 +132,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if plan.Local || plan.Raw && !plan.Assembly() || plan.Sources != "" || plan.Source != l.Source {
 		return nil, nil, unknownCommand
 	}
-	if plan.FindModules(l.Cwd) != "" {
+	if plan.FindModules(l.Cwd, func(words []string) []string { return c.Compiler.Search("c++", words, true).Dirs }) != "" {
 		return nil, nil, unknownCommand
 	}
 	front, reason := plan.Native(native.Words, native.Order, true)
@@ -227,7 +227,7 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 	}
 	_, epoch := getenv("SOURCE_DATE_EPOCH")
 	q = &inputs.Query{
-		Source: plan.Source, Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
+		Source: plan.SourceFile(), Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
 		Forced: search.Forced, Given: search.Given, Words: plan.Whole(), More: plan.Inputs, GCC: plan.Driver.Family == compile.GCC, Images: true,
 		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
 		Module: plan.MakesModule(),

@@ -108,7 +108,9 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 		return nil, refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Sources)
 	}
 	made := b.Outputs
-	if n := len(made) - 1; p.Modules() && d.Family == compile.GCC && n >= 0 && made[n].Kind == unit.OutputModule {
+	if p.HeaderUnit() && len(made) > 0 && made[0].Kind == unit.OutputModule {
+		outputs, made = outputs[1:], made[1:] // likewise
+	} else if n := len(made) - 1; p.Modules() && d.Family == compile.GCC && n >= 0 && made[n].Kind == unit.OutputModule {
 		made = made[:n] // its name depends on files, and means nothing here
 	}
 	if !slices.Equal(outputs, made) {

@@ -145,6 +145,34 @@ func TestModuleOutputs(t *testing.T) {
 	}
 }
 
+// TestHeaderUnitOutputs: a job that compiles a header to a module of gcc's writes that, under a name that depends on files, and
+// otherwise what the command says.
+func TestHeaderUnitOutputs(t *testing.T) {
+	tc := Compiler{Family: "gcc", Major: 12, Exec: "/usr/bin/g++", Path: "/usr/bin/x86_64-linux-gnu-g++-12"}
+	body := func(change func(*job.Body)) *job.Body {
+		b := sourcesBody(tc, "-std=c++20", "-fmodules-ts", "-MD", "-x", "c++-header", "-c", "a.c")
+		b.Argv0 = "g++"
+		b.Outputs = []unit.Output{{Kind: unit.OutputModule, Name: "x/y.gcm"}, {Kind: unit.OutputDependency, Name: "a.d"}}
+		change(b)
+		return b
+	}
+	if err := checked(body(func(*job.Body) {}), tc, three); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*job.Body){
+		"an object":     func(b *job.Body) { b.Outputs[0].Kind = unit.OutputObject },
+		"none":          func(b *job.Body) { b.Outputs = nil },
+		"one too many":  func(b *job.Body) { b.Outputs = append(b.Outputs, b.Outputs[0]) },
+		"another file":  func(b *job.Body) { b.Outputs[1].Name = "b.d" },
+		"rules only":    func(b *job.Body) { b.Outputs = b.Outputs[1:] },
+		"an image":      func(b *job.Body) { b.Args[1] = "-O2" },
+		"assembly too":  func(b *job.Body) { b.Args[5] = "-S" },
+		"an odd search": func(b *job.Body) { b.Args[1] = "-fmodule-header=other" },
+	} {
+		wantRefused(t, checked(body(change), tc, three), name)
+	}
+}
+
 func TestVariablesWithSources(t *testing.T) {
 	good := []string{"PWD=/l", "LC_ALL=C.UTF-8", "CPATH=/a:b", "SOURCE_DATE_EPOCH=1", "GCC_COLORS=", "TERM=dumb"}
 	if env, err := SourcesVariables(good); err != nil || !slices.Equal(env, good) {
