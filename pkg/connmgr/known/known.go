@@ -135,6 +135,9 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if plan.FindModules(l.Cwd, func(words []string) []string { return c.Compiler.Search("c++", words, true).Dirs }) != "" {
 		return nil, nil, unknownCommand
 	}
+	if plan.HeaderUnit() && plan.Main() != l.Output {
+		return nil, nil, unknownCommand // the wrapper has found another header: the compiler's own directories have changed
+	}
 	front, reason := plan.Native(native.Words, native.Order, true)
 	if reason != "" || !outputDirs(&plan, l.Cwd) {
 		return nil, nil, unknownCommand
