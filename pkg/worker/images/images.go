@@ -42,7 +42,7 @@ type Store struct {
 // Stats says what a Store has and has done.
 type Stats struct {
 	Images int
-	Bytes  int64
+	Bytes  int64 // small ones count for more than they have
 	Made   uint64
 	Used   uint64 // by compiles, in addition to those that made them
 	Failed uint64 // commands that made none
@@ -220,6 +220,10 @@ func (s *Store) keep(x *Image, from *os.File, n int64) error {
 	return err
 }
 
+// mostParts is how many images fit at most, however small they are: each takes a mapping, of which the kernel gives a process
+// 65530, and a program that has no more of them cannot go on.
+const mostParts = 1024
+
 // reserve makes room for the n bytes of x. It drops images that nothing uses, the least recently used one first. A tenant that
 // has more than half of the room drops only its own: it cannot take that from all others.
 func (s *Store) reserve(x *Image, n int64) error {
@@ -228,6 +232,7 @@ func (s *Store) reserve(x *Image, n int64) error {
 	if n > s.most {
 		return fmt.Errorf("%w: it has %d bytes, of %d for all", ErrRoom, n, s.most)
 	}
+	n = max(n, s.most/mostParts)
 	for s.bytes > s.most-n {
 		oldest := s.oldestLocked(x.owner.Name, n)
 		if oldest == nil {
