@@ -134,8 +134,9 @@ func (p *Place) notLaid(j *Job, err error) *job.Result {
 		return res
 	}
 	var no *job.Refusal
+	var over *excessError
 	switch {
-	case errors.Is(err, files.ErrSpoiled):
+	case errors.Is(err, files.ErrSpoiled), errors.As(err, &over):
 		return Failed(err)
 	case errors.As(err, &no):
 		return Refused(no)

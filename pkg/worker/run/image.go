@@ -107,6 +107,14 @@ func (s *sourcesInTree) makeImage(in *files.Set, env []string, keep func(from *o
 	return err
 }
 
+// excessError says that a command that makes an image has exceeded a limit, or did what the sandbox forbids. The job fails then,
+// as if its own compile had: it is not for other hosts to try.
+type excessError struct{ why *job.Refusal }
+
+func (e *excessError) Error() string { return e.why.Error() }
+
+func (e *excessError) Unwrap() error { return e.why }
+
 // runMaker runs the command that makes an image.
 func (s *sourcesInTree) runMaker(in *files.Set, env []string, keep func(from *os.File, n int64) error) error {
 	p, b := s.p, in.Body
@@ -129,7 +137,7 @@ func (s *sourcesInTree) runMaker(in *files.Set, env []string, keep func(from *os
 		return &stopError{o.Stopped}
 	case no != nil:
 		p.h.Denied(denial(o.Excess))
-		return no
+		return &excessError{no}
 	case !o.Well():
 		return job.Refuse(job.CauseTree, "the command that makes the precompiled header %s ends with status %d here", policy.ImageName(b), o.Exit)
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -34,5 +35,19 @@ func TestImageKey(t *testing.T) {
 			t.Errorf("%s has the key of %s", what, other)
 		}
 		seen[key] = what
+	}
+}
+
+// TestMakerExceeds: a job whose precompiled header exceeds a limit has failed, like one that does so itself. It is not refused,
+// which would make it the next host's trouble.
+func TestMakerExceeds(t *testing.T) {
+	no := job.Refuse(job.CauseLimit, "too many processes")
+	for _, c := range []struct {
+		err  error
+		want job.Status
+	}{{no, job.StatusRefused}, {fmt.Errorf("header: %w", &excessError{no}), job.StatusFailed}} {
+		if r := (&Place{}).notLaid(&Job{}, c.err); r.Status != c.want || r.Cause != job.CauseLimit {
+			t.Errorf("%v: %+v", c.err, r)
+		}
 	}
 }
