@@ -41,6 +41,8 @@ var attacks = map[string]func(*order) error{
 	// What is found in place of the object.
 	"object-flood":     func(*order) error { return pour(object(), 1<<40) },
 	"object-zeros":     func(*order) error { return zeros(10 << 30) },
+	"object-small":     func(*order) error { return zeros(1) },
+	"object-large":     func(*order) error { return zeros(200 << 20) },
 	"object-huge":      func(*order) error { return zeros(1 << 50) },
 	"object-secret":    func(o *order) error { return link(o.targets.Secret) },
 	"object-passwd":    func(*order) error { return link("/etc/passwd") },
@@ -59,7 +61,7 @@ var attacks = map[string]func(*order) error{
 	"object-set-id":    func(*order) error { return setID() },
 	"object-leased":    func(*order) error { return leased() },
 	"object-own-file": func(*order) error {
-		return errors.Join(unix.Link("/proc/self/exe", object()), unix.Rename(self(), "out.o"))
+		return errors.Join(unix.Link("/proc/self/exe", object()), unix.Rename(self(), objectName))
 	},
 	"other-outputs":   others,
 	"directory-moved": func(*order) error { return moved() },
@@ -78,10 +80,12 @@ var errSaid = errors.New("it says what it sees")
 
 // object returns the name of the object in the working directory, which is not there yet.
 func object() string {
-	const name = "out.o"
-	_ = os.Remove(name) // a genuine part may have made it
-	return name
+	_ = os.Remove(objectName) // a genuine part may have made it
+	return objectName
 }
+
+// objectName is the name of what the job makes.
+var objectName = "out.o"
 
 // self is the name of this program.
 func self() string {
@@ -270,7 +274,7 @@ func setID() error {
 	if err := os.WriteFile(object(), []byte("object"), 0o777); err != nil {
 		return err
 	}
-	if err := unix.Chmod("out.o", 0o6777); err != nil {
+	if err := unix.Chmod(objectName, 0o6777); err != nil {
 		return err
 	}
 	unix.Exit(0)
@@ -280,7 +284,7 @@ func setID() error {
 // leased makes an object that nobody can open without this process's leave.
 func leased() error {
 	return orphan(func() error {
-		f, err := os.OpenFile("out.o", os.O_RDWR, 0)
+		f, err := os.OpenFile(objectName, os.O_RDWR, 0)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,8 @@
 // It does what the file "attack" in the working directory says, which comes with a job:
 //
 //	NAME                 one of probe.Attempts, or one of the attacks of this program
-//	KEY=VALUE...         on further lines: the probe's targets; MARK, a word by which the test knows what was left
+//	KEY=VALUE...         on further lines: the probe's targets; MARK, a word by which the test knows what was left; OBJECT, what
+//	                     the job makes, if not out.o
 //
 // and says on stderr what came of it: "evilcc NAME begins", and "evilcc NAME reachable" or "evilcc NAME refused WHY".
 // Without that file it becomes the genuine part, whose name is its own with ".real" behind it.
@@ -77,6 +78,10 @@ func parse(text string) (*order, error) {
 	for _, line := range lines[1:] {
 		if mark, ok := strings.CutPrefix(line, "MARK="); ok {
 			o.mark = mark
+			continue
+		}
+		if name, ok := strings.CutPrefix(line, "OBJECT="); ok {
+			objectName = name
 			continue
 		}
 		args = append(args, line)

@@ -105,13 +105,18 @@ func (e *evilToolchain) job(name string) *rawjob.Job {
 	b := &job.Body{Argv0: "gcc", Language: "c", Name: "in.c", Cwd: "/src", Args: []string{"-c", "in.c", "-o", "out.o"}, Outputs: []unit.Output{{Name: "out.o"}},
 		Files: []unit.File{{Name: "in.c", Len: uint64(len(source)), MTime: 1e18}}}
 	if name != "" {
-		targets := *e.targets
-		targets.Toolchain, targets.Program = e.file, e.file+".real"
-		order := strings.Join(append([]string{name, "MARK=" + e.c.tokens["exec"]}, targets.Args()...), "\n")
+		order := e.order(name)
 		b.Files = append(b.Files, unit.File{Name: "attack", Len: uint64(len(order)), MTime: 1e18})
 		source += order
 	}
 	return &rawjob.Job{Toolchain: e.ID, Body: b, Text: []byte(source), Sink: 8 << 20}
+}
+
+// order is what the file "attack" says.
+func (e *evilToolchain) order(name string) string {
+	targets := *e.targets
+	targets.Toolchain, targets.Program = e.file, e.file+".real"
+	return strings.Join(append([]string{name, "MARK=" + e.c.tokens["exec"]}, targets.Args()...), "\n")
 }
 
 // attack makes one and judges what comes of it.
@@ -320,8 +325,18 @@ func TestEvilToolchains(t *testing.T) {
 					}
 				}
 			}
+			if *only == "" || strings.Contains(*only, "image") {
+				makers := []*evilToolchain{all[slices.IndexFunc(all, func(e *evilToolchain) bool { return e.part == "driver" })]}
+				if *full {
+					makers = all[1:]
+				}
+				s.hostileImages(t, all[0], slices.DeleteFunc(slices.Clone(makers), func(e *evilToolchain) bool { return e.part == "as" }), of, kinds) // no header is assembled
+			}
 			if after := s.kept(t); !maps.Equal(before, after) {
 				t.Errorf("what the daemon keeps of toolchains has changed")
+			}
+			if *only == "" || strings.Contains(*only, "plugin") {
+				s.hostilePlugin(t, all[0], of, kinds)
 			}
 			if what := touched(); len(what) > 0 {
 				t.Errorf("%q", what)

@@ -90,6 +90,7 @@ func plant(t *testing.T, dir, seen string, uid int) *canaries {
 	c.names["HOST"], c.names["BOOT"] = strings.TrimSpace(host), orNone(strings.TrimSpace(string(boot)))
 	c.names["MACHINEID"] = orNone(strings.TrimSpace(string(id)))
 	c.helpers(t)
+	c.later(t)
 	return c
 }
 
