@@ -127,7 +127,12 @@ func (t *Table) check(d *dir) *Doubt {
 		}
 		there = d.parent.there
 		if there {
-			there = t.entry(d.parent, d.base).kind == isDir
+			e := t.entry(d.parent, d.base)
+			if e.unknown() {
+				d.err = &Doubt{Why: DoubtFile, Name: d.path}
+				return d.err
+			}
+			there = e.kind == isDir
 		}
 	}
 	var st stamp.Stamp

@@ -3,6 +3,7 @@ package inputs
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -60,6 +61,14 @@ func TestDoubts(t *testing.T) {
 		{text: "#include \"h.h\"\n", change: inDirs(t, "a/h.h.gch", "b/h.h")},
 		{text: "#include \"g.h\"\n", want: DoubtPCH, change: inDirs(t, "a/g.h.gch", "b/g.h")},
 		{text: "#include \"g.h\"\n", want: DoubtPCH, change: inDirs(t, "g.h.gch", "b/g.h")},
+		// A compiler reports such a name, and does not look in the next directory.
+		{text: "#include <h.h>\n", want: DoubtFile, change: circle("a/h.h")},
+		{text: "#include <s/h.h>\n", want: DoubtFile, change: circle("a/s")},
+		{text: "#include <h.h>\n", change: circle("a/g.h")},
+		{text: "int x;\n", want: DoubtFile, change: func(q *Query, dir string) {
+			circle("l")(q, dir)
+			q.Angle = append(q.Angle, dir+"/l")
+		}},
 		{text: "int x;\n", want: DoubtSearch, change: func(q *Query, dir string) { q.Missing = []string{dir} }},
 	} {
 		dir := t.TempDir()
@@ -89,6 +98,19 @@ func inDirs(t *testing.T, names ...string) func(q *Query, dir string) {
 		for _, name := range names {
 			put(t, dir+"/"+name, "")
 		}
+	}
+}
+
+// circle makes a link to itself, and has headers be looked for in the directories a and b.
+func circle(name string) func(q *Query, dir string) {
+	return func(q *Query, dir string) {
+		for _, sub := range []string{"/a", "/b", "/b/s"} {
+			os.Mkdir(dir+sub, 0o777)
+		}
+		os.WriteFile(dir+"/b/h.h", nil, 0o666)
+		os.WriteFile(dir+"/b/s/h.h", nil, 0o666)
+		os.Symlink(filepath.Base(name), dir+"/"+name)
+		q.Angle = append(q.Angle, dir+"/a", dir+"/b")
 	}
 }
 

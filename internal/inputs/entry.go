@@ -92,9 +92,9 @@ func (t *Table) look(e *entry) {
 		e.leads.st = stamp.Of(&u)
 	}
 	switch {
-	case err != nil && absent(err), errors.Is(err, unix.ELOOP):
+	case err != nil && absent(err):
 		e.kind, *e.target() = isAbsent, stamp.Stamp{}
-	case err != nil:
+	case err != nil: // a compiler does not look further: links that lead in a circle, a name that is too long
 		e.kind = isOther
 		e.st, *e.target() = stamp.Stamp{}, stamp.Stamp{}
 	case e.target().Is(unix.S_IFREG):
@@ -137,6 +137,9 @@ func (t *Table) look(e *entry) {
 		}
 	}
 }
+
+// unknown reports whether the kernel does not say what has this name.
+func (e *entry) unknown() bool { return e.kind == isOther && *e.target() == stamp.Stamp{} }
 
 // real returns the name of the file, with links resolved.
 func (e *entry) real() string {
