@@ -355,15 +355,11 @@ func readme(name string) (text string) {
 
 // opened calls do with a file, if it is a regular one: read fills b from an offset, and reports whether it could.
 func opened(name string, do func(read func(b []byte, off int64) bool, size int64)) {
-	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	fd, st, ok := openRegular(name)
+	if !ok {
 		return
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	var st syscall.Stat_t
-	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
-		return
-	}
 	do(func(b []byte, off int64) bool {
 		for {
 			n, err := syscall.Pread(fd, b, off)

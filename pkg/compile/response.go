@@ -52,13 +52,12 @@ func readFile(name string) (string, bool) { return readUpTo(name, maxRead) }
 
 // readUpTo reads a whole regular file of at most most bytes.
 func readUpTo(name string, most int64) (string, bool) {
-	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	fd, st, ok := openRegular(name)
+	if !ok {
 		return "", false
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	var st syscall.Stat_t
-	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > most {
+	if st.Size > most {
 		return "", false
 	}
 	buf := make([]byte, st.Size)
@@ -73,6 +72,24 @@ func readUpTo(name string, most int64) (string, bool) {
 		n += m
 	}
 	return string(buf), true
+}
+
+// openRegular opens a file if it is a regular one. It does not even open a pipe: whoever writes to it would take that for
+// the compiler, and what is written would be gone.
+func openRegular(name string) (fd int, st syscall.Stat_t, ok bool) {
+	regular := func() bool { return st.Mode&syscall.S_IFMT == syscall.S_IFREG }
+	if syscall.Stat(name, &st) != nil || !regular() {
+		return 0, st, false
+	}
+	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, st, false
+	}
+	if syscall.Fstat(fd, &st) != nil || !regular() { // it has just been replaced
+		_ = syscall.Close(fd)
+		return 0, st, false
+	}
+	return fd, st, true
 }
 
 // splitResponse splits a response file into words, as both libiberty's buildargv and

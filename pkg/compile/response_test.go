@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestExpandAsCompiler compares the words with those that the compilers read
@@ -67,6 +69,30 @@ func TestExpandLeaves(t *testing.T) {
 	plain := []string{"-c", "a.c"}
 	if n := testing.AllocsPerRun(10, func() { Expand(plain) }); n != 0 {
 		t.Errorf("%v allocations for no response file", n)
+	}
+}
+
+// TestExpandOpensNoPipe: a pipe is for the compiler. What its writer says could not be read twice.
+func TestExpandOpensNoPipe(t *testing.T) {
+	pipe := t.TempDir() + "/pipe"
+	if err := unix.Mkfifo(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, pipe, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{"gcc", "@" + pipe, "-c", "x.c"}
+	if got := Expand(argv); !slices.Equal(got, argv) {
+		t.Errorf("%q becomes %q", argv, got)
+	}
+	clangModule(pipe)
+	if n, err := unix.Read(watch, make([]byte, 1024)); err != unix.EAGAIN {
+		t.Errorf("the pipe was opened (%d bytes of events, %v)", n, err)
 	}
 }
 
