@@ -65,6 +65,7 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	}
 	if f.tc.Family == "clang" {
 		f.lookUp(prefixed(f.tc.Target, helpers))
+		f.lacksConfigs()
 	}
 	f.dirs = f.ownDirs()
 	f.lacks(f.names...)
@@ -212,6 +213,7 @@ func (f *finding) gccParts() error {
 		if err := f.file("specs", filepath.Join(filepath.Dir(lib), "specs")); err != nil {
 			return err
 		}
+		f.lacksSpecs(filepath.Dir(lib))
 	}
 	// It may be in another place than cc1.
 	if dir, err := f.ask("-print-file-name=plugin"); err == nil && filepath.IsAbs(dir) {

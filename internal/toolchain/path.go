@@ -121,6 +121,32 @@ func (f *finding) lacks(names ...string) {
 	}
 }
 
+// lacksSpecs watches the further places where gcc looks for a specs file. dir is that of the compiler's version.
+func (f *finding) lacksSpecs(dir string) {
+	target, version := f.tc.Target, filepath.Base(dir)
+	f.watch(filepath.Dir(dir) + "/specs")
+	tools := dir + "/../../../../" + target + "/lib/"
+	f.watch(tools + "specs")
+	f.watch(tools + target + "/" + version + "/specs")
+}
+
+// lacksConfigs watches the places where a clang looks for configuration files when a command names none: beside its program, under
+// names made of the target, what it is called and what it compiles.
+func (f *finding) lacksConfigs() {
+	real, err := filepath.EvalSymlinks(f.tc.Exec)
+	if err != nil {
+		return
+	}
+	called, _ := cutVersion(filepath.Base(f.tc.Exec))
+	names := []string{"clang", "clang++", called, f.tc.Target, f.tc.Target + "-clang", f.tc.Target + "-clang++"}
+	if i := strings.LastIndexByte(called, '-'); i > 0 {
+		names = append(names, called[:i])
+	}
+	for _, name := range names {
+		f.watch(filepath.Dir(real) + "/" + name + ".cfg")
+	}
+}
+
 // helper adds a program that the driver runs beside the compiler proper.
 func (f *finding) helper(name string) error {
 	path, err := f.progName(name)
