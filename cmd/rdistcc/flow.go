@@ -106,6 +106,9 @@ func (f *flow) try() (*result, *detour) {
 		}
 		f.plan.DropTools()
 	}
+	if f.plan.KeepsLinks() && configured(f.cc.file) {
+		return nil, byRule(reason.NotReproducible + "tool-path")
+	}
 	if names := f.plan.Plugins(); len(names) > 0 {
 		if why := f.findPlugins(names); why != "" {
 			return nil, byRule(why)

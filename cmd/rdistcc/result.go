@@ -109,10 +109,15 @@ func (f *flow) placeAll(r *result) error {
 			return err
 		}
 	}
-	for _, out := range r.Files {
-		err := f.plan.Place(outputs[out.Index], f.slot.sink, int64(out.Off), int64(out.Len))
-		if err != nil {
-			return err
+	// The object comes last, as from a compiler: a file of rules may be a link to it.
+	for _, last := range [...]bool{false, true} {
+		for _, out := range r.Files {
+			if (out.Index == 0) != last {
+				continue
+			}
+			if err := f.plan.Place(outputs[out.Index], f.slot.sink, int64(out.Off), int64(out.Len)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // treeManager returns the manager of a farm whose hosts show trees.
@@ -236,6 +237,8 @@ func TestWordsOfTheHost(t *testing.T) {
 		"other language":      {0, warning, "int x;\n", "LC_ALL=de_DE.UTF-8", false, false, false},
 		"no such locale":      {0, "warning: 'x'\n", "int x;\n", "LC_ALL=en_XX.UTF-8", false, false, true},
 		"quotation marks":     {0, "warning: ‘x’\n", "int x;\n", "LC_ALL=en_XX.UTF-8", false, false, false},
+		"cut":                 {0, warning + capture.Note(1<<20), "int x;\n", "", false, false, false},
+		"cut, fast":           {0, warning + capture.Note(1<<20), "int x;\n", "", true, false, true},
 		"text":                {0, warning, "int x;\n", "", false, true, false},
 		"text, fast":          {0, warning, "int x;\n", "", true, true, true},
 	} {

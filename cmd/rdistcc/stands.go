@@ -30,7 +30,12 @@ func (f *flow) stands(r *result) bool {
 		return true
 	}
 	// A terminal has a width and colours, and both shape what a compiler writes to it.
-	return !f.slot.unsure && !isTerminal(2) && f.sameLanguage(words)
+	return !f.slot.unsure && !isTerminal(2) && !isCut(words) && f.sameLanguage(words)
+}
+
+// isCut reports whether a host has kept only the first part of what a compiler printed, and says so at the end.
+func isCut(words []byte) bool {
+	return bytes.HasSuffix(words, []byte(" KiB here; the rest is cut\n"))
 }
 
 // takesWords reports whether the host's messages are good enough, whatever they are.

@@ -33,6 +33,16 @@ func (f *flow) sameTools(dirs []string) bool {
 	return ok && typed.Like(same, false) && same.Like(typed, false)
 }
 
+// configured reports whether a link to clang has configuration files beside it, which no host has.
+func configured(file string) bool {
+	var buf [1]byte
+	if n, err := syscall.Readlink(file, buf[:]); err != nil || n <= 0 {
+		return false // those beside clang itself belong to the compiler
+	}
+	names, ok := compile.ListDir(file[:strings.LastIndexByte(file, '/')+1])
+	return !ok || slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".cfg") })
+}
+
 // gccTools does that for gcc, from what the directories contain.
 //
 // gcc looks for the same parts in the directory that is named after its target, and in the one that is named after the

@@ -24,3 +24,19 @@ func (p *Plan) DropTools() {
 	}
 	p.argv, p.options = argv, options
 }
+
+// KeepsLinks reports whether a clang looks for its own files where a link to it is, not where the link leads.
+func (p *Plan) KeepsLinks() bool {
+	keeps := false
+	if p.Driver.Family == Clang {
+		for _, o := range p.options {
+			switch o.words[0] {
+			case "-no-canonical-prefixes":
+				keeps = true
+			case "-canonical-prefixes":
+				keeps = false
+			}
+		}
+	}
+	return keeps
+}
