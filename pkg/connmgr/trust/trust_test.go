@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -79,6 +80,26 @@ func TestTracesDiffer(t *testing.T) {
 		body := &job.Body{Args: []string{"-c", c.word}, Outputs: []unit.Output{{Name: "x.o"}, {Kind: unit.OutputSide, Name: c.name, Optional: true}}}
 		if got := Differ(body, r, memX, r, memY); got != c.want {
 			t.Errorf("%s, %s: %q differs, want %q", c.word, c.name, got, c.want)
+		}
+	}
+}
+
+// TestEmptySideFiles: clang makes an empty .dwo beside assembly. Beside an object it has an object's head.
+func TestEmptySideFiles(t *testing.T) {
+	for kind, want := range map[unit.OutputKind]string{unit.OutputAssembly: "", unit.OutputObject: "side file"} {
+		object := []byte("\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x01\x00\x3e\x00" + strings.Repeat("\x00", 44))
+		body := &job.Body{Outputs: []unit.Output{{Kind: kind, Name: "x"}, {Kind: unit.OutputSide, Name: "x.dwo"}}}
+		main := object
+		if kind == unit.OutputAssembly {
+			main = []byte("\t.text\n")
+		}
+		r := &job.Result{Files: []job.File{{Segment: job.Segment{Len: uint64(len(main))}}, {Index: 1, Segment: job.Segment{Off: uint64(len(main))}}}}
+		what, err := Contents(r, main, body, modules.Rules{}, func() (outputs.Object, bool) {
+			o, err := outputs.ReadObject(object)
+			return o, err == nil
+		})
+		if want == "" && err != nil || want != "" && (err == nil || what != want) {
+			t.Errorf("kind %d: %s, %v; want %q", kind, what, err, want)
 		}
 	}
 }
