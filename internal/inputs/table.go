@@ -102,6 +102,7 @@ type Query struct {
 	Words        []string          // of the command: everything that may define a macro
 	Imported     []sources.Include // headers that the source imports as C++ modules
 	More         []string          // further files that it reads by name, if they exist
+	Beside       string            // name of a file that it reads in the directory of each other file and in those above it, if it exists there; "": none
 	GCC          bool              // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
 	Clock        [3]bool           // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
 	AsmDirs      []string          // that the command gives to the assembler

@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -37,6 +38,7 @@ type walk struct {
 	whole     bool                // the walk reached its end, with or without a doubt
 	told      bool                // the compiler has been asked: doubts do not count
 	only      map[string]struct{} // with told: real names of the files that it has listed
+	besides   map[string]struct{} // directories in which Query.Beside has been looked for, as spelt
 }
 
 func newWalk(t *Table, q *Query) *walk {
@@ -477,6 +479,11 @@ func (w *walk) hit(e *entry, text bool) *Doubt {
 		if len(w.hits) > w.t.o.MaxFiles {
 			return &Doubt{Why: DoubtMany, Name: w.q.Source}
 		}
+		if w.q.Beside != "" && e.base != w.q.Beside {
+			if d := w.beside(e); d != nil {
+				return d
+			}
+		}
 	}
 	if !text {
 		return nil
@@ -487,5 +494,33 @@ func (w *walk) hit(e *entry, text bool) *Doubt {
 	}
 	w.read[real] = struct{}{}
 	w.queue = append(w.queue, e)
+	return nil
+}
+
+// beside adds the files of the name Query.Beside in the directory of e and in those above it. Programs find these by the
+// letters of a name, some after taking the dots out of it, so all spellings count; and whatever the letters say, the files
+// near to where e really is.
+func (w *walk) beside(e *entry) *Doubt {
+	if w.besides == nil {
+		w.besides = make(map[string]struct{})
+	}
+	name := e.path()
+	for _, name := range [...]string{name, path.Clean(name), e.real()} {
+		for i := strings.LastIndexByte(name, '/'); i >= 0; i = strings.LastIndexByte(name[:i], '/') {
+			if _, known := w.besides[name[:i]]; known {
+				break // so are those above it
+			}
+			w.besides[name[:i]] = struct{}{}
+			found, d := w.at(name[:i] + "/" + w.q.Beside)
+			if d != nil {
+				return d
+			}
+			if found != nil {
+				if d := w.hit(found, false); d != nil {
+					return d
+				}
+			}
+		}
+	}
 	return nil
 }
