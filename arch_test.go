@@ -157,7 +157,7 @@ var edges = map[string][]string{
 	"internal/textfile":            {},
 	"internal/wholefile":           {},
 	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
-	"internal/toolchain":           {"internal/unit"},
+	"internal/toolchain":           {"internal/driver", "internal/unit"},
 	"internal/toolchain/parcel":    {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
 	"internal/top":                 {"internal/figure", "internal/reason", "pkg/connmgr/report"},
 	"internal/top/display":         {"internal/top"},

@@ -1,11 +1,19 @@
 package driver
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // SearchWords returns the words with which a driver prints, on standard error and for ParseSearch, where it
 // looks for headers of a language by itself.
 func SearchWords(language string) []string {
 	return []string{"-E", "-v", "-x", language, "/dev/null"}
+}
+
+// TidySearchWords is SearchWords for clang-tidy, given words for the driver in it.
+func TidySearchWords(words []string, language string) []string {
+	return slices.Concat([]string{"--quiet", "--config={}", "--checks=-*,misc-unused-parameters", "/dev/null", "--"}, words, []string{"-v", "-x", language})
 }
 
 // ParseSearch reads what a gcc or clang prints for SearchWords. It returns the directories of the search

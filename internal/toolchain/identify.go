@@ -57,6 +57,12 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	if l := launcher(filepath.Base(f.tc.Path)); l != "" {
 		return f, fmt.Errorf("identify compiler: %s is %s, which only starts compilers: %w", path, l, ErrUnknown)
 	}
+	if isTidy(f.tc.Path) {
+		if len(env.Plugins) > 0 {
+			return f, fmt.Errorf("identify compiler: %s with plugins: %w", path, ErrUnknown)
+		}
+		return f, f.tidy()
+	}
 	if err := f.describe(); err != nil {
 		return f, err
 	}

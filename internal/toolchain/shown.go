@@ -46,7 +46,7 @@ func (f *finding) lists() {
 	dirs := slices.Clone(shownDirs)
 	// A compiler built by hand has its catalogues beside it.
 	dirs = append(dirs, filepath.Join(filepath.Dir(filepath.Dir(f.tc.Path)), "share/locale"))
-	if f.tc.Family == "clang" {
+	if f.tc.Family == "clang" || f.tc.Family == Tidy {
 		f.clangFiles()
 	}
 	for path := range f.shown {

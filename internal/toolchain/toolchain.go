@@ -23,7 +23,7 @@ type Toolchain struct {
 	ID      unit.ToolchainID
 	Exec    string // absolute, as requested: the name to run it by
 	Path    string // absolute, links resolved
-	Family  string // "gcc" or "clang"
+	Family  string // "gcc", "clang" or "clang-tidy"
 	Major   int
 	Version string // full, say "12.2.0"
 	Target  string // say "x86_64-linux-gnu"
@@ -133,11 +133,11 @@ func cutVersion(base string) (name, version string) {
 }
 
 // compilerName reports whether a file with this name may be a compiler driver: gcc, g++, cc, c++, clang,
-// clang++, with a version after it or a target before it.
+// clang++, clang-tidy, with a version after it or a target before it.
 func compilerName(base string) bool {
 	base, _ = cutVersion(base)
 	switch base {
-	case "gcc", "g++", "cc", "c++", "clang", "clang++":
+	case "gcc", "g++", "cc", "c++", "clang", "clang++", Tidy:
 		return true
 	}
 	i := strings.LastIndexByte(base, '-')

@@ -26,6 +26,18 @@ type Search struct {
 // it) by itself, when called with words. Without ask it returns nothing if the compiler has not been asked
 // yet; otherwise it runs the compiler once, which takes some milliseconds.
 func (c *SearchCache) Get(ctx context.Context, id, path, language string, words, env []string, ask bool) Search {
+	return c.by(ctx, id, path, language, words, env, ask, func() []string {
+		return append(slices.Clone(words), driver.SearchWords(language)...)
+	})
+}
+
+// Tidy does the same for clang-tidy and words for the driver in it.
+func (c *SearchCache) Tidy(ctx context.Context, id, path, language string, words, env []string, ask bool) Search {
+	return c.by(ctx, id, path, language, words, env, ask, func() []string { return driver.TidySearchWords(words, language) })
+}
+
+// by does the work of Get by running the program with argv.
+func (c *SearchCache) by(ctx context.Context, id, path, language string, words, env []string, ask bool, argv func() []string) Search {
 	key := searchKey(id, path, language, words)
 	if !ask {
 		s, _ := c.dirs.known(key)
@@ -33,7 +45,7 @@ func (c *SearchCache) Get(ctx context.Context, id, path, language string, words,
 	}
 	return c.dirs.get(key, maxSearch, func() Search {
 		a := asker{ctx, path, env, "/"}
-		_, text, err := a.ask("", append(slices.Clone(words), driver.SearchWords(language)...)...)
+		_, text, err := a.ask("", argv()...)
 		if err != nil {
 			return Search{}
 		}

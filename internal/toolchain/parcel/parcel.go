@@ -129,8 +129,8 @@ func Parse(b []byte) (*Parcel, error) {
 // fault returns what is wrong with p, or "".
 func (p *Parcel) fault() string {
 	switch {
-	case p.Family != "gcc" && p.Family != "clang":
-		return "neither gcc nor clang"
+	case p.Family != "gcc" && p.Family != "clang" && p.Family != toolchain.Tidy:
+		return "neither gcc nor clang nor clang-tidy"
 	case !word(p.Version) || !word(p.Target) || p.Major <= 0 || p.Major > 1000:
 		return "a version or target that no compiler has"
 	case len(p.Entries) == 0 || len(p.Entries) > maxEntries:
