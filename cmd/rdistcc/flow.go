@@ -134,6 +134,9 @@ func (f *flow) try() (*result, *detour) {
 		result, here := f.answer()
 		return f.judge(result, here)
 	}
+	if f.plan.Driver.Tidy {
+		return nil, byRule(compile.UnknownTidy) // it does not list what it reads
+	}
 	var limit syscall.Rlimit // applies to the slot too, though it is never visible as a file
 	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < f.slot.SourceMax {
 		return nil, byRule(reason.TooBig)
@@ -186,7 +189,11 @@ func (f *flow) makePlan() {
 		f.cc, real = behind, path
 	}
 	if driver, ok := compile.DriverOf(f.cc.argv[0], real); ok {
-		f.plan = compile.Parse(compile.Expand(f.cc.argv[1:]), driver, syscall.Getenv)
+		words := f.cc.argv[1:]
+		if !driver.Tidy { // which reads response files in a way of its own
+			words = compile.Expand(words)
+		}
+		f.plan = compile.Parse(words, driver, syscall.Getenv)
 		if why := f.findModules(&f.plan); why != "" {
 			f.plan.Local, f.plan.Reason, f.plan.Turn = true, why, compile.TurnLocal
 		}

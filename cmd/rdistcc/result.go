@@ -126,7 +126,13 @@ func (f *flow) placeAll(r *result) error {
 // remote finishes a job that a host did, by printing what its compiler printed. Where that
 // cannot be printed, the compiler runs here and meets the same error: some fail then.
 func (f *flow) remote(r *result) int {
-	if !copyOut(1, f.slot.sink, r.Stdout) || !copyOut(2, f.slot.sink, r.Stderr) {
+	printed := false
+	if f.plan.Driver.Tidy {
+		printed = f.printTidy(r)
+	} else {
+		printed = copyOut(1, f.slot.sink, r.Stdout) && copyOut(2, f.slot.sink, r.Stderr)
+	}
+	if !printed {
 		return f.local(reason.Diagnostics, ipc.TurnLocal)
 	}
 	f.rec.remote, f.rec.host = true, r.Host

@@ -97,7 +97,7 @@ func (f *flow) command(cwd string) *ipc.Command {
 	if f.set.inputs != "" || f.plan.Sources != "" || f.plan.Raw && !f.plan.Assembly() || strings.HasPrefix(f.plan.Main(), "/dev/") {
 		return nil
 	}
-	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd),
+	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd, f.plan.Driver.Tidy),
 		Terminal: isTerminal(2), Words: f.set.skipRetry, View: ipc.Look(".")}
 	// What is too big for a file is too big for a slot, and is compiled here.
 	var limit syscall.Rlimit

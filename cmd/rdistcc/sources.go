@@ -122,7 +122,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	s := f.slot
 	body := &job.Body{
 		Argv0: f.cc.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Front: f.front, Language: f.plan.Language,
-		Name: base(f.plan.Source), Cwd: s.cwd, Env: treeEnv(f.set.env, s.cwd), Outputs: f.plan.Outputs,
+		Name: base(f.plan.Source), Cwd: s.cwd, Env: treeEnv(f.set.env, s.cwd, false), Outputs: f.plan.Outputs,
 	}
 	o := &sources.Options{
 		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd,
@@ -275,11 +275,11 @@ func (f *flow) askSearch() string {
 
 // treeEnv returns the part of our environment that a compiler in a tree gets: what chooses
 // its headers, its date, and the look of its messages.
-func treeEnv(env []string, cwd string) []string {
+func treeEnv(env []string, cwd string, tidy bool) []string {
 	var out []string
 	for _, kv := range env {
 		name, value, ok := strings.Cut(kv, "=")
-		if !ok || !compile.GoesWithSources(name) || name == "PWD" && value != cwd { // compilers do not believe such a PWD
+		if !ok || !compile.GoesWithSources(name) && !(tidy && compile.GoesWithTidy(name)) || name == "PWD" && value != cwd { // compilers do not believe such a PWD
 			continue
 		}
 		out = append(out, kv)

@@ -26,6 +26,9 @@ func (f *flow) stands(r *result) bool {
 	if !ok || r.Exit != 0 && notItsFault(words) {
 		return false
 	}
+	if f.plan.Driver.Tidy && !f.tidyStands(r, words) {
+		return false
+	}
 	if f.takesWords() {
 		return true
 	}

@@ -16,7 +16,8 @@ type Style struct {
 func StyleOf(args []string) (s Style) {
 	for _, w := range args {
 		switch w {
-		case "-fdiagnostics-color", "-fdiagnostics-color=always", "-fcolor-diagnostics":
+		case "-fdiagnostics-color", "-fdiagnostics-color=always", "-fcolor-diagnostics",
+			"--use-color", "-use-color", "--use-color=true", "--use-color=1": // clang-tidy
 			s.Colours = true
 		case "-fdiagnostics-color=never", "-fdiagnostics-color=auto", "-fno-diagnostics-color", "-fno-color-diagnostics", "-fdiagnostics-plain-output":
 			s.Colours = false

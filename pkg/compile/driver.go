@@ -15,9 +15,10 @@ const (
 type Driver struct {
 	Family Family
 	CXX    bool // treats .c as C++, as g++ does
+	Tidy   bool // clang-tidy, which looks at a compile of clang's
 }
 
-// DriverOf recognizes a compiler by its names: argv0 as it was called, and real, the path with
+// DriverOf recognizes a compiler, or clang-tidy, by its names: argv0 as it was called, and real, the path with
 // all links resolved. ok is false for what is neither gcc nor clang: such a command runs here.
 //
 // gcc has one binary for each language and acts by the binary's name; clang has one binary for
@@ -26,6 +27,8 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 	file, called := base(real), base(argv0)
 	if strings.Contains(file, "clang") {
 		switch name := trimVersion(file); {
+		case name == TidyFamily:
+			return Driver{Family: Clang, Tidy: true}, true
 		case name != "clang" && name != "clang++" && !strings.HasSuffix(name, "-clang") && !strings.HasSuffix(name, "-clang++"):
 			return Driver{}, false // clang-format, clang-cl, clang-cpp and the like
 		}

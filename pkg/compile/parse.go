@@ -12,6 +12,9 @@ import (
 // It never fails: what it does not know for certain becomes a Local plan. The plan
 // keeps argv.
 func Parse(argv []string, d Driver, getenv func(string) (string, bool)) Plan {
+	if d.Tidy {
+		return parseTidy(argv, d, getenv)
+	}
 	p := parser{Plan: Plan{Driver: d, argv: argv}}
 	p.options = make([]option, 0, len(argv)+4)
 	for i := 0; i < len(argv); {

@@ -59,6 +59,9 @@ func (c *Compiler) Native(words []string) (n recipes.Native, ok bool) {
 
 // Search returns where the compiler looks for headers by default, if that is known already or ask is set.
 func (c *Compiler) Search(language string, words []string, ask bool) recipes.Search {
+	if c.Family == toolchain.Tidy {
+		return c.table.search.Tidy(c.table.ctx, c.id(), c.path, language, words, env, ask)
+	}
 	return c.table.search.Get(c.table.ctx, c.id(), c.path, language, words, env, ask)
 }
 

@@ -185,7 +185,7 @@ const NoBackoff = ^uint32(0)
 type Leased struct {
 	Job       uint64
 	SourceMax uint64 // the most bytes that body and text may take together
-	Family    string // "gcc" or "clang"
+	Family    string // "gcc", "clang" or "clang-tidy"
 	Major     uint32 // compiler's major version
 	// Direct is the program that the driver would run for Lease.List or Lease.Preprocess, whichever is of the
 	// form to be made: its path, then its arguments with the same placeholders. If it is empty, the wrapper

@@ -156,6 +156,9 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	case why != "":
 		return nil, q, why
 	}
+	if plan.Driver.Tidy && !tidyFits(&plan, l.Cwd, set) {
+		return nil, nil, unknownCommand
+	}
 	used, why := t.use(ctx, c, &plan, set)
 	if why == "" && len(used) > 0 {
 		if front > 0 || plan.Modules() {
@@ -174,7 +177,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		return nil, nil, unknownSize
 	}
 	args := plan.Whole()
-	if cmd.Terminal && (cmd.Words || c.Fast) {
+	if cmd.Terminal && (cmd.Words || c.Fast) && !driver.Tidy {
 		term, _ := getenv("TERM")
 		args = compile.Coloured(args, driver.Family, term)
 	}
@@ -231,9 +234,12 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 	_, epoch := getenv("SOURCE_DATE_EPOCH")
 	q = &inputs.Query{
 		Source: plan.SourceFile(), Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
-		Forced: search.Forced, Given: search.Given, Words: plan.Whole(), More: plan.Inputs, GCC: plan.Driver.Family == compile.GCC, Images: true,
+		Forced: search.Forced, Given: search.Given, Words: plan.CompileWords(), More: plan.Inputs, GCC: plan.Driver.Family == compile.GCC, Images: true,
 		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
 		Module: plan.MakesModule(),
+	}
+	if plan.Driver.Tidy {
+		q.Beside = compile.TidyConfig
 	}
 	for _, h := range plan.Headers {
 		q.Imported = append(q.Imported, sources.Include{Name: h.Name, Quoted: h.Quoted})

@@ -13,6 +13,7 @@ package move
 
 import (
 	"bytes"
+	"path"
 	"slices"
 	"strings"
 
@@ -95,6 +96,9 @@ var barred = []string{"-gsplit-dwarf", "-funique-internal-linkage-names", "-fpro
 // depend on where the base is, whatever its outputs look like.
 func (b Base) Command(body *job.Body) (c *job.Body, ok bool) {
 	if body.Cwd != string(b) && !strings.HasPrefix(body.Cwd, string(b)+"/") {
+		return nil, false
+	}
+	if strings.HasPrefix(path.Base(body.Compiler), "clang-tidy") { // what it finds may depend on letters of names, and name none
 		return nil, false
 	}
 	named, mapped := false, false // files below the base are named absolutely; such names are mapped

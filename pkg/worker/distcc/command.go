@@ -22,7 +22,7 @@ var preprocessed = map[string]string{
 // distcc's protocol brings back one object, and make's rules.
 func parse(args []string, tc *toolchain.Toolchain) (*compile.Plan, error) {
 	d, ok := compile.DriverOf(args[0], tc.Path)
-	if !ok {
+	if !ok || d.Tidy {
 		return nil, job.Refuse(job.CausePolicy, "compiler's name %q", args[0])
 	}
 	for _, w := range args[1:] {

@@ -64,15 +64,17 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 	if !compile.CompilerName(b.Argv0) {
 		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
 	}
-	if err := checkPrograms(b.Args, tc); err != nil {
-		return nil, err
+	d, ok := compile.DriverOf(b.Argv0, tc.Path)
+	if !d.Tidy {
+		if err := checkPrograms(b.Args, tc); err != nil {
+			return nil, err
+		}
 	}
 	for _, w := range b.Args[:b.Front] {
 		if !strings.HasPrefix(w, "-m") && !strings.HasPrefix(w, "--param=") {
 			return nil, refuse(job.CausePolicy, "option %q in front", w)
 		}
 	}
-	d, ok := compile.DriverOf(b.Argv0, tc.Path)
 	// One clang acts as several compilers, by its name.
 	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || d != here {
 		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
@@ -89,6 +91,11 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 		outputs = p.Makes.Outputs
 	case p.Local:
 		return nil, refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	if d.Tidy {
+		if err := checkTidy(b, &p, tc, text); err != nil {
+			return nil, err
+		}
 	}
 	if name := compile.Planted(p.Plugins(), b); name != "" {
 		return nil, refuse(job.CausePolicy, "name %q, which the compiler could take for its plugin", name)

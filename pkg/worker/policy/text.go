@@ -20,7 +20,7 @@ import (
 
 // Compiler is what is known of the compiler that a job is for.
 type Compiler struct {
-	Family string // "gcc" or "clang"
+	Family string // "gcc", "clang" or "clang-tidy"
 	Major  int    // of its version
 	Exec   string // the name to run it by, absolute
 	Path   string // the same, with links resolved
@@ -36,6 +36,9 @@ func refuse(cause job.Cause, format string, args ...any) *job.Refusal {
 // be run, read or written. The caller's own words, which name the language, the source and the output, must
 // follow b.Args.
 func Text(b *job.Body, tc Compiler, text []byte) error {
+	if tc.Family == compile.TidyFamily {
+		return refuse(job.CausePolicy, "text for clang-tidy")
+	}
 	if b.Name == "" || b.Name[0] == '-' || b.Name[0] == '@' {
 		return refuse(job.CausePolicy, "source name %q would be taken for an option", b.Name)
 	}
@@ -151,6 +154,11 @@ func SourcesVariables(client []string) ([]string, error) {
 	return allowed(client, compile.GoesWithSources)
 }
 
+// TidyVariables does the same for clang-tidy.
+func TidyVariables(client []string) ([]string, error) {
+	return allowed(client, compile.GoesWithTidy)
+}
+
 // maxVariables is more than the number of variables that can go along.
 const maxVariables = 64
 
@@ -164,7 +172,7 @@ func allowed(client []string, goes func(name string) bool) ([]string, error) {
 		if !ok || !goes(name) {
 			return nil, refuse(job.CausePolicy, "variable %q", name)
 		}
-		if !compile.FitsEnvironment(name, value) {
+		if !compile.FitsTidyEnvironment(name, value) {
 			return nil, refuse(job.CausePolicy, "value of the variable %s", name)
 		}
 	}

@@ -36,19 +36,23 @@ func (s *sourcesInTree) check() (err error) {
 		if err := policy.Image(x.Body, compilerOf(s.j.Toolchain), x.Text); err != nil {
 			return err
 		}
-		env, err := treeEnvironment(x.Body)
+		env, err := treeEnvironment(x.Body, false)
 		if err != nil {
 			return err
 		}
 		s.made = append(s.made, env)
 	}
-	s.env, err = treeEnvironment(s.j.body)
+	s.env, err = treeEnvironment(s.j.body, s.plan.Driver.Tidy)
 	return err
 }
 
 // treeEnvironment returns the environment of a command in a tree.
-func treeEnvironment(b *job.Body) ([]string, error) {
-	vars, err := policy.SourcesVariables(b.Env)
+func treeEnvironment(b *job.Body, tidy bool) ([]string, error) {
+	variables := policy.SourcesVariables
+	if tidy {
+		variables = policy.TidyVariables
+	}
+	vars, err := variables(b.Env)
 	return append([]string{"PATH=" + SearchPath, "TMPDIR=/tmp"}, vars...), err
 }
 
