@@ -23,6 +23,7 @@ type moduleWords struct {
 	only   bool     // clang: --precompile, which makes a compiled module and nothing from it
 	makes  bool     // clang: the command makes a compiled module, and then an object from that unless only is set
 	unit   bool     // gcc: the command compiles a header to a module
+	asked  bool     // gcc: -fmodule-header, which compiles any source to a module, too
 	way    string   // gcc: how the header is looked for: "user", "system", or "": it is named
 	said   string   // gcc: the same, by -fmodule-header=
 	search Search   // gcc: where, unless it is named
@@ -64,6 +65,7 @@ func (p *parser) moduleOption(c class, arg string) {
 		}
 		p.modules.mapper, p.modules.prefix = name, prefix
 	case moduleHeader:
+		p.modules.asked = true
 		if arg != "" && arg != wayUser && arg != waySystem || p.modules.said != "" && arg != "" && arg != p.modules.said {
 			p.refuse(reason.NotReproducible + hereOf[hereModules])
 			return
@@ -91,7 +93,7 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 	case langCompiled:
 		return p.modules.writes > 0 || p.deps || p.depFile || p.severalSteps()
 	}
-	return raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX || p.modules.writes > 0
+	return p.modules.asked && !p.modules.unit || raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX || p.modules.writes > 0
 }
 
 // makesModule takes a command whose source clang compiles to a module and then, unless the module is all that is asked for,

@@ -181,6 +181,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"g++", "-fmodule-header -fstack-usage -c x.h", "not-reproducible:modules"},
 	{"g++", "-fmodule-header -c x.h y.h", "not-reproducible:several-sources"},
 	{"g++", "-x c++-user-header -c x.h", "not-reproducible:pch"},
+	{"g++", "-fmodule-header -c a.cc", "not-reproducible:modules"},
 	{"gcc", "-fmodule-header -c x.h", "not-reproducible:modules"},
 	{"clang++", "-fmodule-header x.h -o x.pcm", "not-reproducible:pch"},
 	{"g++", "-fmodules-ts -fmodule-mapper=m?x -c a.cc", "sources:modules c++ a.o"},
