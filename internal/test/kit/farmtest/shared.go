@@ -39,7 +39,7 @@ var shared = sync.OnceValues(func() (dir string, err error) {
 	return dir, os.Chmod(dir, 0o755)
 })
 
-// sharedProgram builds the programs, unless another process has done so.
+// sharedPrograms builds the programs, unless another process has done so.
 var sharedPrograms = sync.OnceValues(func() (bin string, err error) {
 	dir, err := shared()
 	if err != nil {
