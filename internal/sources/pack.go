@@ -257,7 +257,7 @@ func (p *pack) read(name string, look bool) error {
 		return err
 	}
 	var st syscall.Stat_t
-	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+	if syscall.Fstat(fd, &st) != nil || !regular(&st) {
 		return ErrFile
 	}
 	size := len(p.buf) - start
@@ -395,7 +395,22 @@ func stat(name string, st *syscall.Stat_t) error {
 	}
 }
 
+func regular(st *syscall.Stat_t) bool { return st.Mode&syscall.S_IFMT == syscall.S_IFREG }
+
+// open opens a regular file, or one that has just replaced it. Another file is not even opened, or whoever writes to a pipe
+// would take that for the compiler: what it writes would be gone, or its writing fail once the pipe is closed here.
+// The error is ELOOP for a link.
 func open(name string) (fd int, err error) {
+	var st syscall.Stat_t
+	if err := lstat(name, &st); err != nil {
+		return 0, err
+	}
+	switch {
+	case st.Mode&syscall.S_IFMT == syscall.S_IFLNK:
+		return 0, syscall.ELOOP
+	case !regular(&st):
+		return 0, ErrFile
+	}
 	for {
 		// Not to be blocked by a pipe.
 		fd, err = syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0)

@@ -131,6 +131,40 @@ func TestSecondNameBehindALink(t *testing.T) {
 	}
 }
 
+// TestPipeIsLeftAlone: whoever writes to a pipe waits for the compiler, whose header it is.
+func TestPipeIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "x.c", "int x;")
+	if err := syscall.Mkfifo("pipe.h", 0o666); err != nil {
+		t.Fatal(err)
+	}
+	// Whoever waits in open(2) for a reader is seen by no other means than by being let through. This one has been, and
+	// what it has written shows whether another has read it.
+	fd, err := syscall.Open("pipe.h", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	const text = "#define X 1\n"
+	if _, err := syscall.Write(fd, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("pipe.h", "link.h"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pipe.h", "link.h"} {
+		o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: []string{"x.c", name}}
+		if _, err := Make(o); !errors.Is(err, ErrFile) {
+			t.Errorf("%s: %v, want %v", name, err, ErrFile)
+		}
+	}
+	b := make([]byte, 100)
+	if n, err := syscall.Read(fd, b); string(b[:max(n, 0)]) != text {
+		t.Errorf("the pipe has %q left, %v; want %q", b[:max(n, 0)], err, text)
+	}
+}
+
 // TestWhatCannotBePacked: nothing that is not there, not a file, new, or too large.
 func TestWhatCannotBePacked(t *testing.T) {
 	dir := t.TempDir()
