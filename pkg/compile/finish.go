@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // finish decides, once all words are known.
@@ -92,11 +93,24 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		}
 		p.Raw = raw(p.Language) || p.Language == langAsm || p.Language == langCompiled || p.Language == langIR
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
-		if p.name(); len(p.Outputs) > job.MaxOutputs {
+		if p.name(); len(p.Outputs) > job.MaxOutputs || sameTwice(p.Outputs) {
 			p.Outputs, p.Inputs = nil, nil
 			local(reason.NotReproducible+"several-outputs", TurnLocal)
 		}
 	}
+}
+
+// sameTwice reports whether two outputs have one name: then the order in which the compiler writes them decides, and a host
+// has one file for both.
+func sameTwice(outputs []unit.Output) bool {
+	for i := 1; i < len(outputs); i++ {
+		for j := range i {
+			if strings.TrimPrefix(outputs[i].Name, "./") == strings.TrimPrefix(outputs[j].Name, "./") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isProbe reports whether a source is a configure test: such a source asks about this machine,

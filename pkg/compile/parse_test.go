@@ -126,6 +126,8 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-MD -c a.c b.c", "not-reproducible:several-sources"},
 	{"c", "-c a.c -Xlinker --foo", "remote c a.o"},
 	{"c", "-c a.c -o x.o -o y.o", "sources:several-outputs c y.o"},
+	{"c", "-c a.c -o x.o -MD -MF x.o", "not-reproducible:several-outputs"},
+	{"c", "-c a.c -o ./x.o -MD -MF x.o", "not-reproducible:several-outputs"},
 	{"x", "-c err.cpp -o err.o", "remote c++ err.o"},
 	{"c", "-c nosuchfile.c -o x.o", "remote c x.o"},
 	{"c", "-Wsuch-warning-zz -c a.c", "remote c a.o"},
