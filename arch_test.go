@@ -45,7 +45,7 @@ var edges = map[string][]string{
 	"pkg/stream/rsocket/proto": {},
 
 	// what the product is made of, from the build host to the compile host
-	"pkg/compile":                   {"internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
+	"pkg/compile":                   {"internal/compdb", "internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
 	"pkg/connmgr":                   {"internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
@@ -102,6 +102,7 @@ var edges = map[string][]string{
 	// parts of the programs that nobody outside imports
 	"internal/builds":              {"internal/gain", "pkg/connmgr/report"}, // what a manager tells of commands is what is kept of them
 	"internal/cgroup":              {},                                      // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"internal/compdb":              {},
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
 	"internal/ctl":                 {"internal/builds", "internal/config", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself

@@ -190,7 +190,9 @@ func (f *flow) makePlan() {
 	}
 	if driver, ok := compile.DriverOf(f.cc.argv[0], real); ok {
 		words := f.cc.argv[1:]
-		if !driver.Tidy { // which reads response files in a way of its own
+		if driver.Tidy { // which reads response files in a way of its own
+			words = compile.WithDatabase(words, workingDir(f.set))
+		} else {
 			words = compile.Expand(words)
 		}
 		f.plan = compile.Parse(words, driver, syscall.Getenv)

@@ -28,6 +28,9 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 	if !p.forwardedWords() {
 		return s, false
 	}
+	if p.tidy.bin {
+		s.Ask = append(s.Ask, installDir, tidyDir)
+	}
 	for _, o := range p.options {
 		switch o.class {
 		case incDir:

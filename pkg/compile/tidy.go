@@ -25,6 +25,7 @@ const UnknownTidy = reason.NotReproducible + hereTidy
 type tidyWords struct {
 	compile []string // words for clang's driver, as clang-tidy makes them of the command's
 	config  string   // file with the configuration, as typed; "": none is named
+	bin     bool     // its driver is to take itself for one in tidyDir
 }
 
 // CompileWords returns the words from which a compiler takes macros and directories: those of the whole command, or for
@@ -69,8 +70,9 @@ type tidy struct {
 	Plan
 	before, flagged, after []string // words of the compile: by --extra-arg-before, after "--", by --extra-arg
 	fixes                  string   // file of --export-fixes
+	build                  string   // directory of -p
 	sources                int
-	cxx                    bool
+	cxx, twice             bool
 	reason                 string // the first one to stay here
 }
 
@@ -99,14 +101,14 @@ func (t *tidy) own(argv []string) (flags []string) {
 			t.sources++
 		default:
 			name, value, valued := strings.Cut(strings.TrimPrefix(w[1:], "-"), "=")
-			if (name == "p" || name == "config-file") && !valued && i+1 < len(argv) {
+			if (name == "p" || name == "config-file" || name == "export-fixes") && !valued && i+1 < len(argv) {
 				i++
 				value, valued = argv[i], true
 			}
 			t.option(name, value, valued)
 		}
 	}
-	t.refuse(reason.NotReproducible + "compile-commands")
+	t.refuse(hereDatabase)
 	return nil
 }
 
@@ -120,6 +122,7 @@ func (t *tidy) option(name, value string, valued bool) {
 			t.refuse(UnknownTidy)
 		}
 	case "p": // not looked at where there is "--"
+		t.build, t.twice = value, t.twice || t.build != "" || value == ""
 	case "quiet", "use-color", "system-headers", "allow-no-checks", "allow-enabling-analyzer-alpha-checkers":
 		fits = !valued || onlyOf(value, letterBytes+digitBytes, maxWord)
 	case "config-file":
@@ -152,6 +155,9 @@ func (t *tidy) option(name, value string, valued bool) {
 // flags reads the words after "--". clang-tidy takes away what is not for a compile of its source, wherever the word stands.
 func (t *tidy) flags(words []string) {
 	compiler := ""
+	if len(words) > 1 && words[0] == installDir && words[1] == tidyDir {
+		t.tidy.bin, words = true, words[2:]
+	}
 	if len(words) > 0 && !strings.HasPrefix(words[0], "-") && words[0] != t.Source && CompilerName(words[0]) {
 		compiler, words = words[0], words[1:]
 	}

@@ -11,18 +11,26 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// tidy has clang-tidy look at a source on a host that is sent it, and does so again with each of several configurations: what it
-// prints, its status, and the fixes that it writes are those of the plain command.
+// tidy has clang-tidy look at a source on a host that is sent it, and does so again with each of several configurations, and at
+// another one with the flags of a compilation database, which make it call C++ headers by other names: what it prints, its status,
+// and the fixes that it writes are those of the plain command.
 func (s *site) tidy(name string) {
 	s.Helper()
 	if _, err := exec.LookPath(name); err != nil {
 		need.Skipf(s.T, need.Tools, "no %s", name)
 	}
 	s.write("t.c", "int some_function(int x) { if (x) return 1; else return 0; }\n")
+	s.write("t.cpp", "#include <cassert>\nint some_function(int x) { assert(x); if (x) return 1; else return 0; }\n")
+	s.write("compile_commands.json", strings.ReplaceAll(`[{"directory": "DIR", "file": "DIR/t.cpp", "command": "/usr/bin/c++ -O2 -o t.o -c DIR/t.cpp"}]`, "DIR", s.work))
 	config := filepath.Join(s.work, ".clang-tidy")
-	args := []string{name, "--export-fixes=t.yaml", "t.c", "--", "cc", "-O2", "-o", "t.o", "-c", "t.c"}
+	flags := []string{name, "--export-fixes=t.yaml", "t.c", "--", "cc", "-O2", "-o", "t.o", "-c", "t.c"}
+	database := []string{name, "--checks=-*,readability-*,modernize-*", "--header-filter=.*", "--system-headers", "--export-fixes=t.yaml", "t.cpp"}
 	for i, text := range []string{"", "Checks: '-*,readability-*'\n", "Checks: '-*,readability-identifier-naming'\nCheckOptions: [{key: readability-identifier-naming.FunctionCase, value: CamelCase}]\n",
-		"Checks: '-*,readability-*'\nWarningsAsErrors: '*'\n", ""} {
+		"Checks: '-*,readability-*'\nWarningsAsErrors: '*'\n", "", "Checks: '*'\n"} {
+		args := flags
+		if i == 5 {
+			args = database
+		}
 		if text == "" {
 			_ = os.Remove(config) // it may not be there
 		} else {
