@@ -27,7 +27,7 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if f.plan.MakesModule() {
 		return nil, reason.NotReproducible + "modules" // only the manager knows all directories for headers
 	}
-	if f.plan.HeaderUnit() || len(f.plan.Headers) > 0 {
+	if f.plan.HeaderUnit() || f.plan.Units || len(f.plan.Headers) > 0 {
 		return nil, reason.NotReproducible + "modules" // the compiler would not list them
 	}
 	if len(f.plan.Images) > 0 || f.plan.Precompiled(s.cwd) {

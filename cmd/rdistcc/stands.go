@@ -32,8 +32,11 @@ func (f *flow) stands(r *result) bool {
 	if f.takesWords() {
 		return true
 	}
+	if f.slot.unsure && (f.slot.Unsure || !f.plan.Units || !onlyUnits(words)) {
+		return false
+	}
 	// A terminal has a width and colours, and both shape what a compiler writes to it.
-	return !f.slot.unsure && !isTerminal(2) && !isCut(words) && f.sameLanguage(words)
+	return !isTerminal(2) && !isCut(words) && f.sameLanguage(words)
 }
 
 // isCut reports whether a host has kept only the first part of what a compiler printed, and says so at the end.

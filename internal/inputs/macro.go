@@ -60,6 +60,12 @@ func (w *walk) macros() *Doubt {
 			}
 		}
 	}
+	for name := range w.modules {
+		if strings.HasPrefix(name, "__") || w.replaced(name) { // it may stand for a header, as __FILE__ does
+			w.noticed(DoubtComputed, name)
+			break
+		}
+	}
 	return nil
 }
 
@@ -117,23 +123,31 @@ func (w *walk) otherwise(name string) bool {
 // literal reports whether a header's name in <> is free of words that are macros, which would be replaced.
 func (w *walk) literal(header string) bool {
 	for word := range strings.FieldsFuncSeq(header, func(r rune) bool { return strings.ContainsRune("./+-", r) }) {
-		if !plainMacro(word) || slices.Contains(predefined[:], word) || w.otherwise(word) {
+		if !plainMacro(word) || w.replaced(word) {
 			return false
-		}
-		for _, x := range w.texts {
-			if slices.ContainsFunc(x.values, func(v value) bool { return v.macro == word }) {
-				return false
-			}
-		}
-		for _, s := range w.q.Words {
-			for name := range commandMacros(s) {
-				if name == word {
-					return false
-				}
-			}
 		}
 	}
 	return true
+}
+
+// replaced reports whether a word may be a macro, other than those that compilers define with an underscore.
+func (w *walk) replaced(word string) bool {
+	if slices.Contains(predefined[:], word) || w.otherwise(word) {
+		return true
+	}
+	for _, x := range w.texts {
+		if slices.ContainsFunc(x.values, func(v value) bool { return v.macro == word }) {
+			return true
+		}
+	}
+	for _, s := range w.q.Words {
+		for name := range commandMacros(s) {
+			if name == word {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // plainMacro reports whether a name is not one that compilers themselves define as something that could be

@@ -101,6 +101,7 @@ type Query struct {
 	Given        []string          // the same, but no precompiled header is taken in their places
 	Words        []string          // of the command: everything that may define a macro
 	Imported     []sources.Include // headers that the source imports as C++ modules
+	Units        bool              // clang may import headers that have been compiled, wherever a text says so
 	More         []string          // further files that it reads by name, if they exist
 	Beside       string            // name of a file that it reads in the directory of each other file and in those above it, if it exists there; "": none
 	GCC          bool              // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own

@@ -9,6 +9,8 @@ import (
 // text is the result of scanning a file's text. It does not change, except for its table.
 type text struct {
 	includes []sources.Include
+	imports  []sources.Include // headers and words after the word import (sources.Imports)
+	vague    bool              // it may import others
 	macros   []sources.Include // includes by macros
 	values   []value           // values of macros that could name headers
 	defined  []uint32          // hashes of the names of all other macros (sumOf)
@@ -63,6 +65,7 @@ func (r *reader) look(b []byte) *text {
 	}, x.define) {
 		x.because(DoubtSpelling)
 	}
+	x.vague = sources.Imports(b, func(i sources.Include) { x.imports = append(x.imports, i) })
 	x.defined = slices.Clip(x.defined)
 	_ = r.scanner.Scan(src, x) // our notes return no errors
 	if x.nothing() {
@@ -75,8 +78,8 @@ func (r *reader) look(b []byte) *text {
 var nothing text
 
 func (x *text) nothing() bool {
-	return len(x.includes)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.assembly)+len(x.lines) == 0 &&
-		!x.blurred && !x.funcs && !x.unsure && !x.system && x.clocks == nothing.clocks && x.doubt == "" && !x.timed
+	return len(x.includes)+len(x.imports)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.assembly)+len(x.lines) == 0 &&
+		!x.vague && !x.blurred && !x.funcs && !x.unsure && !x.system && x.clocks == nothing.clocks && x.doubt == "" && !x.timed
 }
 
 func (x *text) define(d sources.Define) {

@@ -20,6 +20,7 @@ type walk struct {
 	texts   []*text               // texts of the files in read
 	readers []*entry              // entry of each of texts
 	named   []macro               // includes by a macro
+	modules map[string]struct{}   // words after the word import
 	values  map[followed]struct{} // the part of named that has been followed
 	table   *macroTable           // covers texts, or the first of them; nil: not needed yet
 	before  *macroTable           // of the previous turn
@@ -213,6 +214,11 @@ func (w *walk) include(e *entry) *Doubt {
 			return d
 		}
 	}
+	if w.q.Units {
+		if d := w.imports(x, e, from); d != nil {
+			return d
+		}
+	}
 	for _, a := range x.asked {
 		w.directive = !a.content
 		if d := w.every(a.name, a.quoted, false, from...); d != nil {
@@ -227,6 +233,26 @@ func (w *walk) include(e *entry) *Doubt {
 	}
 	for _, name := range x.lines {
 		if d := w.line(name); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// imports follows the headers that the text of e may import as C++ modules.
+func (w *walk) imports(x *text, e *entry, from []*dir) *Doubt {
+	if x.vague {
+		w.noticed(DoubtComputed, e.path())
+	}
+	for _, i := range x.imports {
+		if i.Computed {
+			if w.modules == nil {
+				w.modules = make(map[string]struct{})
+			}
+			w.modules[i.Macro] = struct{}{}
+			continue
+		}
+		if d := w.header(i.Name, i.Quoted, false, from...); d != nil {
 			return d
 		}
 	}

@@ -2,9 +2,11 @@ package modules
 
 import "strings"
 
-// Compiled is what a module compiled by clang says of itself. All names are absolute.
+// Compiled is what a module compiled by clang says of itself. All names are absolute, except perhaps Header.
 type Compiled struct {
 	Files   []string // what it was made of; clang opens these files where it needs their text, as for debug information
+	Header  string   // the name of the header that it is made of, as clang has found it; "": it is no header unit
+	Main    string   // the file that it is made of
 	Imports []string // files of modules that it imports; clang 17 and later leave out those that it finds by their names
 }
 
@@ -22,6 +24,7 @@ const (
 
 	controlMetadata     = 1 // in the control block: the compiler's version
 	controlImports      = 2
+	controlMain         = 3 // the file that it is made of
 	inputsFile          = 1 // in the block of inputs: a file
 	submoduleDefinition = 1 // in the block of submodules: name and kind of what is compiled
 )
@@ -38,11 +41,15 @@ func named(version, kind uint64) bool {
 	return false
 }
 
+// header reports whether a version of clang means by kind a header unit.
+func header(version, kind uint64) bool {
+	return version == 16 && kind == 2 || version == 19 && kind == 1
+}
+
 // Clang reads what a module compiled by clang says of itself, without most of the content. read fills b from an
 // offset of the file of size bytes, and reports whether it could.
 //
-// ok is false if the file is no such module, if a version of clang made it whose modules are not known here, or if
-// it is a compiled header: which one a source that imports it means depends on files that are not read.
+// ok is false if the file is no such module, or if a version of clang made it whose modules are not known here.
 func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool) {
 	r := stream{read: read, end: uint64(size) * 8, blocks: []uint64{astBlock, submoduleBlock, controlBlock, inputsBlock, unhashedBlock}}
 	if size < 8 || r.fixed(32) != 'C'|'P'<<8|'C'<<16|'H'<<24 {
@@ -56,13 +63,15 @@ func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool
 		seen[s] = struct{}{}
 		*list = append(*list, s)
 	}
-	version, defined, odd := uint64(0), false, false
+	version, defined, units, odd := uint64(0), false, 0, false
 	r.record = func(block uint64, ops []uint64, blob string) {
 		switch {
 		case block == controlBlock && ops[0] == controlMetadata && len(ops) > 3:
 			version = ops[3]
+		case block == controlBlock && ops[0] == controlMain:
+			c.Main = blob
 		case block == controlBlock && ops[0] == controlImports:
-			names(ops[1:], func(s string) { name(&c.Imports, s) })
+			odd = !imported(version, ops[1:], func(s string) { name(&c.Imports, s) }) || odd
 		case block == inputsBlock && ops[0] == inputsFile:
 			rest := ""
 			if n := ops[len(ops)-1]; version > 16 && 0 < n && n < uint64(len(blob)) { // the name as it was asked for, and the real one
@@ -73,7 +82,13 @@ func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool
 			name(&c.Files, rest)
 		case block == submoduleBlock && ops[0] == submoduleDefinition && len(ops) > 3:
 			defined = true
-			odd = odd || !named(version, ops[3])
+			if header(version, ops[3]) {
+				c.Header = blob
+				units++
+				odd = odd || blob == ""
+			} else {
+				odd = odd || !named(version, ops[3])
+			}
 		}
 	}
 	for r.at+32 <= r.end && !r.bad {
@@ -82,23 +97,50 @@ func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool
 		}
 		r.block(0)
 	}
-	return c, !r.bad && defined && !odd
+	return c, !r.bad && !odd && defined && (units == 0 || units == 1 && len(c.Main) > 1 && c.Main[0] == '/')
 }
 
-// names calls found for each absolute name of a file among the numbers of a record: its length, and its bytes.
-func names(ops []uint64, found func(string)) {
-	for i, n := range ops {
-		if n < 2 || n > maxName || n >= uint64(len(ops)-i) || ops[i+1] != '/' {
-			continue
+// signatureLen is the length of the signature of an imported module, in numbers.
+const signatureLen = 20
+
+// imported calls found for the file of each imported module in a record of them: kind, place of the import, size, time and
+// signature, the module's name, and the file. Clang 17 and later put behind the place whether the module is found by its name; if so,
+// there are only the names. It reports whether the record is of that form.
+func imported(version uint64, ops []uint64, found func(string)) bool {
+	for len(ops) > 0 {
+		before, byName := 4+signatureLen, false
+		if version > 16 {
+			if len(ops) < 3 {
+				return false
+			}
+			if byName = ops[2] != 0; byName {
+				before = 3
+			} else {
+				before++
+			}
 		}
-		b := make([]byte, n)
-		text := true
-		for j := range b {
-			v := ops[i+1+j]
-			b[j], text = byte(v), text && 0 < v && v < 256
+		if len(ops) < before {
+			return false
 		}
-		if text {
-			found(string(b))
+		_, rest, ok := stringAt(ops[before:])
+		if ops = rest; ok && !byName {
+			var file string
+			if file, ops, ok = stringAt(ops); ok {
+				found(file)
+			}
+		}
+		if !ok {
+			return false
 		}
 	}
+	return true
+}
+
+// stringAt reads a string that numbers begin with, behind its length.
+func stringAt(ops []uint64) (s string, rest []uint64, ok bool) {
+	if len(ops) == 0 || ops[0] > maxName || ops[0] >= uint64(len(ops)) {
+		return "", nil, false
+	}
+	b, text := characters(ops[1 : 1+ops[0]])
+	return string(b), ops[1+ops[0]:], text
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// TestClang: what clang has compiled tells what it was made of, and what it imports. A compiled header is not taken.
+// TestClang: what clang has compiled tells what it was made of, and what it imports. A compiled header has the name by which it was found.
 func TestClang(t *testing.T) {
 	for _, v := range []struct {
 		cxx     string
@@ -45,6 +45,13 @@ func TestClang(t *testing.T) {
 		run("--precompile", "a.cppm", "-fprebuilt-module-path=.", "-o", "a.pcm")
 		run("-fmodule-header=user", "x.h", "-o", "x.pcm")
 		run("--precompile", "h.cppm", "-fmodule-file=x.pcm", "-o", "h.pcm")
+		if err := os.Mkdir(filepath.Join(dir, "d"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write("d/y.h", "import \"x.h\";\ninline int y() { return x(); }\n")
+		write("i.cppm", "export module i;\nimport \"d/y.h\";\nimport \"x.h\";\n")
+		run("-fmodule-header=system", "-I.", "-Id", "y.h", "-fmodule-file=x.pcm", "-o", "y.pcm")
+		run("--precompile", "i.cppm", "-fmodule-file=y.pcm", "-fmodule-file=x.pcm", "-o", "i.pcm")
 		in := func(names ...string) (all []string) {
 			for _, name := range names {
 				all = append(all, filepath.Join(dir, name))
@@ -55,22 +62,25 @@ func TestClang(t *testing.T) {
 			name           string
 			ok             bool
 			files, imports []string
+			header         string
 		}{
-			{"a-p.pcm", true, in("p.cppm", "x.h"), nil},
-			{"a-q.pcm", true, in("q.cppm"), nil},
-			{"a.pcm", true, in("a.cppm"), in("a-p.pcm", "a-q.pcm")},
-			{"x.pcm", false, nil, nil},
-			{"h.pcm", true, in("h.cppm"), in("x.pcm")},
+			{"a-p.pcm", true, in("p.cppm", "x.h"), nil, ""},
+			{"a-q.pcm", true, in("q.cppm"), nil, ""},
+			{"a.pcm", true, in("a.cppm"), in("a-p.pcm", "a-q.pcm"), ""},
+			{"x.pcm", true, in("x.h"), nil, "./x.h"},
+			{"y.pcm", true, in("d/y.h"), in("x.pcm"), "d/y.h"},
+			{"i.pcm", true, in("i.cppm"), in("x.pcm", "y.pcm"), ""},
+			{"h.pcm", true, in("h.cppm"), in("x.pcm"), ""},
 		} {
 			b, err := os.ReadFile(filepath.Join(dir, c.name))
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, ok := Clang(readAt(b), int64(len(b)))
-			if ok != c.ok || ok && !slices.Equal(slices.Sorted(slices.Values(got.Files)), c.files) {
+			if ok != c.ok || got.Header != c.header || ok && !slices.Equal(slices.Sorted(slices.Values(got.Files)), c.files) {
 				t.Errorf("%s: %s: %v %v, want %v %v", v.cxx, c.name, got, ok, c, c.ok)
 			}
-			if want := c.imports; ok && (v.imports || c.name == "h.pcm") && !slices.Equal(slices.Sorted(slices.Values(got.Imports)), want) {
+			if want := c.imports; ok && (v.imports || c.name != "a.pcm") && !slices.Equal(slices.Sorted(slices.Values(got.Imports)), want) {
 				t.Errorf("%s: %s imports %v, want %v", v.cxx, c.name, got.Imports, want)
 			}
 			for n := 0; n < len(b); n += 92 { // cut short, it is none, unless all that counts is there

@@ -7,6 +7,5 @@
 // What it finds need not be exact. If a compile lacks a compiled module, it fails, and the command is run again on
 // the machine that has all of them. If it writes another file than was expected, the same happens. Only where a
 // missing file would go unnoticed, which is when gcc looks whether a header that is included has been compiled,
-// all files are found that there can be. Modules compiled by clang that import headers are not taken, because a host
-// might find another header of the name.
+// all files are found that there can be.
 package modules

@@ -17,6 +17,7 @@ type moduleWords struct {
 	mapper string   // gcc: the file of -fmodule-mapper=, or ""
 	prefix string   // gcc: what its lines begin with
 	files  []string // clang: compiled modules
+	units  []string // clang: compiled headers
 	dirs   []string // clang: directories with compiled modules
 	to     string   // clang: the file of -fmodule-output=, or ""
 	writes int      // clang: how often -fmodule-output was given
@@ -42,11 +43,14 @@ func (p *parser) moduleOption(c class, arg string) {
 	switch c {
 	case moduleFile:
 		name, file, named := strings.Cut(arg, "=")
-		if !named || name == "" || file == "" || isDevice(file) { // without a name it may be a header
+		switch {
+		case !named && name != "" && !isDevice(name):
+			p.modules.units = append(p.modules.units, name)
+		case !named || name == "" || file == "" || isDevice(file):
 			p.refuse(reason.NotReproducible + hereOf[hereModules])
-			return
+		default:
+			p.modules.files = append(p.modules.files, file)
 		}
-		p.modules.files = append(p.modules.files, file)
 	case moduleDir:
 		if arg == "" || isDevice(arg) {
 			p.refuse(reason.NotReproducible + hereOf[hereModules])
@@ -275,11 +279,16 @@ func (f *moduleFinder) rules(m *modules.Mapper, u *modules.Unit) bool {
 // clang finds the compiled modules of a command of clang's, and the files that they are made of. It reports whether
 // it has.
 func (f *moduleFinder) clang() bool {
-	if f.p.Language == langCompiled && !f.clangs(f.p.Source) {
+	if f.p.Language == langCompiled && !f.clangs(f.p.Source, noHeader) {
 		return false
 	}
 	for _, file := range f.p.modules.files {
-		if !f.clangs(file) {
+		if !f.clangs(file, noHeader) {
+			return false
+		}
+	}
+	for _, file := range f.p.modules.units {
+		if !f.clangs(file, onlyHeader) {
 			return false
 		}
 	}
@@ -292,7 +301,7 @@ func (f *moduleFinder) clang() bool {
 			if f.written(dir + "/" + name) { // what was there before is not read
 				continue
 			}
-			if strings.HasSuffix(name, ".pcm") && !f.clangs(strings.TrimRight(dir, "/")+"/"+name) {
+			if strings.HasSuffix(name, ".pcm") && !f.clangs(strings.TrimRight(dir, "/")+"/"+name, anyKind) {
 				return false
 			}
 		}
@@ -305,18 +314,28 @@ func (f *moduleFinder) written(name string) bool {
 	return f.p.modules.makes && pathname.Clean(f.path(name)) == pathname.Clean(f.path(f.p.modules.to))
 }
 
+// Kinds of modules compiled by clang that clangs takes.
+const (
+	anyKind = iota
+	noHeader
+	onlyHeader
+)
+
 // clangs adds a module compiled by clang, what it is made of, and the modules that it imports. It reports whether
 // all of them are what they should be.
-func (f *moduleFinder) clangs(file string) bool {
-	switch {
-	case isDevice(file), f.modules > maxModules:
+func (f *moduleFinder) clangs(file string, kind int) bool {
+	if isDevice(file) || f.modules > maxModules {
 		return false
-	case !f.add(file):
+	}
+	if !f.add(file) && kind == anyKind {
 		return true
 	}
 	f.modules++
 	c, ok := clangModule(f.path(file))
-	if !ok {
+	if !ok || kind == onlyHeader && c.Header == "" || kind == noHeader && c.Header != "" {
+		return false
+	}
+	if c.Header != "" && !f.unit(&c) {
 		return false
 	}
 	for _, name := range c.Files {
@@ -326,10 +345,22 @@ func (f *moduleFinder) clangs(file string) bool {
 		f.add(name)
 	}
 	for _, name := range c.Imports {
-		if !f.clangs(name) {
+		if !f.clangs(name, anyKind) {
 			return false
 		}
 	}
+	return true
+}
+
+// unit takes a header that clang has compiled. clang knows the header by the name under which it was found, as seen from the
+// working directory; there, it must be the same file. It reports whether it is.
+func (f *moduleFinder) unit(c *modules.Compiled) bool {
+	var st, main syscall.Stat_t
+	if syscall.Stat(f.path(c.Header), &st) != nil || syscall.Stat(c.Main, &main) != nil || st.Dev != main.Dev || st.Ino != main.Ino {
+		return false
+	}
+	f.add(c.Header)
+	f.p.Units = true
 	return true
 }
 

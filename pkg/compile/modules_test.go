@@ -51,6 +51,7 @@ func TestFindClangModules(t *testing.T) {
 		write("h.cppm", "export module h;\nimport \"x.h\";\n")
 		run("--precompile", "h.cppm", "-fmodule-file=unit/x.pcm", "-o", "inner/h.pcm")
 		whole := dir + "/a.cppm " + dir + "/p.cppm "
+		header := "./x.h " + dir + "/x.h "
 		for _, c := range []struct{ args, want string }{
 			{"-fprebuilt-module-path=bmi", "bmi/a-p.pcm bmi/a.pcm " + whole},
 			{"-fprebuilt-module-path=bmi/", "bmi/a-p.pcm bmi/a.pcm " + whole},
@@ -59,8 +60,12 @@ func TestFindClangModules(t *testing.T) {
 			{"-fprebuilt-module-path=empty", ""},
 			{"-fprebuilt-module-path=none", "local"},
 			{"-fprebuilt-module-path=bad", "local"},
-			{"-fprebuilt-module-path=unit", "local"},
-			{"-fmodule-file=h=inner/h.pcm", "local"},
+			{"-fprebuilt-module-path=unit", "unit/x.pcm " + header},
+			{"-fmodule-file=unit/x.pcm", "unit/x.pcm " + header},
+			{"-fmodule-file=h=inner/h.pcm", "inner/h.pcm " + dir + "/unit/x.pcm " + dir + "/h.cppm " + header},
+			{"-fmodule-file=x=unit/x.pcm", "local"},
+			{"-fmodule-file=bmi/a.pcm", "local"},
+			{"-fmodule-file=unit/none.pcm", "local"},
 			{"-fprebuilt-module-path=bmi -fmodule-file=b=bmi/b.pcm", "local"},
 		} {
 			p := Parse(append(strings.Fields(c.args), "-std=c++20", "-c", "m.cc"), testDriver(t, "clang++"), nil)
@@ -72,6 +77,9 @@ func TestFindClangModules(t *testing.T) {
 					if name != dir+"/bmi/a-p.pcm" || strings.Contains(c.args, dir) { // clang 16 tells it, later ones do not
 						got += name + " "
 					}
+				}
+				if p.Units != strings.Contains(got, "x.pcm") {
+					t.Errorf("%s %s: units: %v", cxx, c.args, p.Units)
 				}
 				if p.Imports != (got != "") {
 					t.Errorf("%s %s: imports: %v", cxx, c.args, p.Imports)

@@ -66,6 +66,10 @@ type Plan struct {
 	// has them.
 	Headers []modules.Header
 
+	// Units means that clang may import headers that have been compiled, which no list of the compiler's has either.
+	// FindModules sets it.
+	Units bool
+
 	// ModuleRules are the names of modules that the rules for make may have, if the compile writes any. FindModules
 	// finds them.
 	ModuleRules modules.Rules

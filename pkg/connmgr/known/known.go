@@ -236,7 +236,7 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 		Source: plan.SourceFile(), Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
 		Forced: search.Forced, Given: search.Given, Words: plan.CompileWords(), More: plan.Inputs, GCC: plan.Driver.Family == compile.GCC, Images: true,
 		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
-		Module: plan.MakesModule(),
+		Module: plan.MakesModule(), Units: plan.Units,
 	}
 	if plan.Driver.Tidy {
 		q.Beside = compile.TidyConfig
