@@ -72,7 +72,7 @@ const (
 	moduleFile   // clang: -fmodule-file=
 	moduleDir    // clang: -fprebuilt-module-path=
 	moduleTo     // clang: -fmodule-output=, or without a file
-	moduleHeader // gcc: -fmodule-header, or with the way in which the header is looked for
+	moduleHeader // -fmodule-header, or with the way in which the header is looked for
 
 	// Further files that the compiler reads.
 	inputFile    // its argument is a file

@@ -14,6 +14,9 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	if p.Language == langHeader && p.modules.on && p.Driver.Family == GCC {
 		p.headerUnit(getenv)
 	}
+	if p.Language == langHeader && p.Driver.Family == Clang && (p.modules.asked || p.modules.only && p.modules.way != "") {
+		p.clangUnit(getenv)
+	}
 	switch {
 	case p.query:
 		local(reason.Query, TurnNone)
@@ -34,7 +37,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		p.Makes = p.makes(getenv)
 	case p.emits:
 		local(reason.NotReproducible+"pch", TurnLocal)
-	case p.modules.only && (p.Language != langModule || p.sources > 1 || p.inputs > 0):
+	case p.modules.only && !p.modules.header && (p.Language != langModule || p.sources > 1 || p.inputs > 0):
 		local(reason.NotReproducible+hereOf[herePCH], TurnLocal)
 	case p.Language == langModule && p.sources == 1 && !p.modules.only && (p.modules.writes == 0 || !p.compile && !p.assembly):
 		local(reason.NotReproducible+hereOf[hereModules], TurnLocal) // the object would have the name of a temporary file

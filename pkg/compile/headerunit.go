@@ -69,6 +69,33 @@ func (p *parser) headerUnit(getenv func(string) (string, bool)) {
 	}
 }
 
+// clangUnit takes a command of clang's that compiles a header to a module, unless it has to run here. The module is all that
+// there is, under the name after -o.
+func (p *parser) clangUnit(getenv func(string) (string, bool)) {
+	m := &p.modules
+	named := m.way != "" // by -x
+	if named {
+		p.headerIn = langCXX
+	}
+	switch {
+	case !p.Driver.CXX, p.headerIn != langCXX, named && m.said != "", !named && p.x != "",
+		p.compile || p.assembly || p.cppOnly || p.depOnly || p.deps || p.depFile || m.writes > 0 || p.severalSteps(),
+		p.sources > 1, p.inputs > 0, p.outputs != 1, p.output == "", isDevice(p.output), p.output == p.Source:
+		p.refuse(reason.NotReproducible + hereOf[hereModules])
+	}
+	if m.said != "" {
+		m.way = m.said
+	}
+	m.header, m.only, m.makes, m.on, m.to, p.Language = true, true, true, true, p.output, langCXX
+	if m.way == "" {
+		return
+	}
+	var ok bool
+	if m.search, ok = p.Search(getenv); !ok || strings.HasPrefix(p.Source, "/") {
+		p.refuse(reason.NotReproducible + hereOf[hereModules])
+	}
+}
+
 // header finds the header that is compiled. It reports whether it is certain which one that is.
 func (f *moduleFinder) header() bool {
 	p := f.p
@@ -84,7 +111,15 @@ func (f *moduleFinder) header() bool {
 		return false
 	}
 	var dirs []string
+	clang := p.Driver.Family == Clang
 	if p.modules.way == wayUser {
+		if clang {
+			// It is in the working directory, whatever else leads there.
+			if name := "./" + p.Source; f.exists(name) {
+				p.header = name
+				return true
+			}
+		}
 		dirs = append(dirs, s.Quote...)
 	}
 	for _, list := range [...][]string{s.Angle, s.System, own, s.After} {
@@ -92,7 +127,13 @@ func (f *moduleFinder) header() bool {
 	}
 	for i, dir := range dirs {
 		var st, other syscall.Stat_t
-		if syscall.Stat(f.path(dir), &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+		switch {
+		case syscall.Stat(f.path(dir), &st) != nil:
+			continue
+		case st.Mode&syscall.S_IFMT != syscall.S_IFDIR:
+			if clang { // which may take it for a map of headers
+				return false
+			}
 			continue
 		}
 		name := strings.TrimSuffix(dir, "/") + "/" + p.Source

@@ -24,10 +24,11 @@ type moduleWords struct {
 	only   bool     // clang: --precompile, which makes a compiled module and nothing from it
 	makes  bool     // clang: the command makes a compiled module, and then an object from that unless only is set
 	unit   bool     // gcc: the command compiles a header to a module
-	asked  bool     // gcc: -fmodule-header, which compiles any source to a module, too
-	way    string   // gcc: how the header is looked for: "user", "system", or "": it is named
-	said   string   // gcc: the same, by -fmodule-header=
-	search Search   // gcc: where, unless it is named
+	header bool     // clang: the compiled module is that of a header
+	asked  bool     // -fmodule-header; with gcc, any source is compiled to a module, too
+	way    string   // how the header is looked for: "user", "system", or "": it is named
+	said   string   // the same, by -fmodule-header=
+	search Search   // where, unless it is named
 }
 
 // Modules reports whether the command may read or write compiled modules. Which ones, FindModules tells.
@@ -93,11 +94,11 @@ func (p *parser) unfitModules(getenv func(string) (string, bool)) bool {
 	}
 	switch p.Language {
 	case langModule:
-		return !p.makesModule()
+		return p.modules.asked || !p.makesModule()
 	case langCompiled:
-		return p.modules.writes > 0 || p.deps || p.depFile || p.severalSteps()
+		return p.modules.asked || p.modules.writes > 0 || p.deps || p.depFile || p.severalSteps()
 	}
-	return p.modules.asked && !p.modules.unit || raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX || p.modules.writes > 0
+	return p.modules.asked && !p.modules.unit && !p.modules.header || raw(p.Language) || p.extra.wants(saveTemps) || p.Driver.Family == Clang && p.Language != langCXX || p.modules.writes > 0
 }
 
 // makesModule takes a command whose source clang compiles to a module and then, unless the module is all that is asked for,
@@ -279,6 +280,9 @@ func (f *moduleFinder) rules(m *modules.Mapper, u *modules.Unit) bool {
 // clang finds the compiled modules of a command of clang's, and the files that they are made of. It reports whether
 // it has.
 func (f *moduleFinder) clang() bool {
+	if f.p.modules.header && f.p.modules.way != "" && f.own != nil && !f.header() { // only the manager knows all directories
+		return false
+	}
 	if f.p.Language == langCompiled && !f.clangs(f.p.Source, noHeader) {
 		return false
 	}

@@ -76,7 +76,7 @@ type Plan struct {
 
 	modules moduleWords
 	tidy    tidyWords // of clang-tidy
-	header  string    // gcc: the file of a header unit that is looked for, as the compiler names it; "": the Source
+	header  string    // the file of a header unit that is looked for, as the compiler names it; "": the Source
 	index   string    // clang: of ThinLTO, or ""
 
 	// Expand means that the compiler only preprocesses: the main output is text, in a file.
