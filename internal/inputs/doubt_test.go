@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestDoubts: what cannot be known for certain is reported, with the reason.
@@ -52,6 +54,11 @@ func TestDoubts(t *testing.T) {
 		{text: "#define HAS(x) __has_include(x)\n", want: DoubtHasInclude},
 		{text: "#include \"/proc/version\"\n", want: DoubtFileSystem}, // as a network file system's, its times tell nothing
 		{text: "#include \"/dev/null\"\n", want: DoubtFile},
+		{text: "#include \"pipe.h\"\n", want: DoubtPipe, change: func(_ *Query, dir string) {
+			if err := unix.Mkfifo(dir+"/pipe.h", 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}},
 		{text: "#include \"h.h\"\n", want: DoubtPCH, change: func(_ *Query, dir string) { put(t, dir+"/h.h.gch", "") }},
 		// gcc looks for it in each directory until it finds the header.
 		{text: "#include <h.h>\n", want: DoubtPCH, change: inDirs(t, "a/h.h.gch", "b/h.h")},

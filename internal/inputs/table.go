@@ -130,6 +130,7 @@ const (
 	DoubtPragma     = "pragma"      // a pragma that makes the compiler read a file, or compare the times of two
 	DoubtIncbin     = "incbin"      // an uncertain file of the assembler's
 	DoubtFile       = "file"        // not a regular file, or not readable
+	DoubtPipe       = "pipe"        // only one process can read it
 	DoubtPaths      = "paths"       // the path leads through a link that other machines may not have
 	DoubtFileSystem = "file-system" // its times reveal too little
 	DoubtChanged    = "changed"     // it changed while it was examined
@@ -140,7 +141,7 @@ const (
 
 // Doubts returns all reasons for a Doubt.
 func Doubts() []string {
-	return []string{DoubtComputed, DoubtSpelling, DoubtHasInclude, DoubtClock, DoubtPCH, DoubtPragma, DoubtIncbin, DoubtFile,
+	return []string{DoubtComputed, DoubtSpelling, DoubtHasInclude, DoubtClock, DoubtPCH, DoubtPragma, DoubtIncbin, DoubtFile, DoubtPipe,
 		DoubtPaths, DoubtFileSystem, DoubtChanged, DoubtSize, DoubtMany, DoubtSearch}
 }
 

@@ -3,6 +3,8 @@ package inputs
 import (
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // walk finds everything that one compile may read. Guarded by Table.mu.
@@ -438,6 +440,8 @@ func readable(e *entry, d *Doubt) (*entry, *Doubt) {
 	switch {
 	case d != nil || e == nil || e.kind == isAbsent || e.kind == isDir:
 		return nil, d
+	case e.kind == isOther && e.target().Is(unix.S_IFIFO):
+		return nil, &Doubt{Why: DoubtPipe, Name: e.path()}
 	case e.kind == isOther:
 		return nil, &Doubt{Why: DoubtFile, Name: e.path()}
 	}

@@ -61,6 +61,9 @@ func (c *client) onLease(f *ipc.Lease) error {
 	case k == nil && why == "":
 		k, why = c.know(native)
 	}
+	if why == known.Pipe {
+		return c.goLocal(&ipc.GoLocal{Reason: reason.NotReproducible + "file"})
+	}
 	if tree && k != nil {
 		return c.onKnown(k, native)
 	}

@@ -81,6 +81,10 @@ func Words() []string {
 // Changed is the reason why a job is not made if one of its files has changed meanwhile.
 const Changed = reason.NotReproducible + inputs.DoubtChanged
 
+// Pipe is why a compile's inputs are not known if one is a pipe. A preprocessor that lists the inputs would read what is meant
+// for the compiler.
+const Pipe = inputs.DoubtPipe
+
 // Image is the reason why a command stays here if it uses a precompiled header that hosts cannot make.
 const Image = reason.NotReproducible + inputs.DoubtPCH
 
