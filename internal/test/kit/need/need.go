@@ -29,13 +29,22 @@ var things = []Thing{Sandbox, Network, Tools, Stores}
 // and args say what is missing.
 func Skipf(t testing.TB, what Thing, format string, args ...any) {
 	t.Helper()
-	for _, word := range strings.FieldsFunc(os.Getenv(Required), func(r rune) bool { return r == ',' || r == ' ' }) {
-		switch thing := Thing(word); {
-		case !slices.Contains(things, thing):
-			t.Fatalf("%s has %q; it knows %q", Required, word, things)
-		case thing == what:
-			t.Fatalf("%s has %q, but: "+format, append([]any{Required, what}, args...)...)
-		}
+	if Has(t, what) {
+		t.Fatalf("%s has %q, but: "+format, append([]any{Required, what}, args...)...)
 	}
 	t.Skipf(format, args...)
+}
+
+// Has reports whether Required names a thing. It fails the test if Required has a word that is none.
+func Has(t testing.TB, what Thing) bool {
+	t.Helper()
+	has := false
+	for _, word := range strings.FieldsFunc(os.Getenv(Required), func(r rune) bool { return r == ',' || r == ' ' }) {
+		thing := Thing(word)
+		if !slices.Contains(things, thing) {
+			t.Fatalf("%s has %q; it knows %q", Required, word, things)
+		}
+		has = has || thing == what
+	}
+	return has
 }
