@@ -167,9 +167,9 @@ func real(name string) string {
 }
 
 var (
-	// tool finds the compilers that a command line runs: at the start of a command, after variables, or
-	// asked for by name.
-	tool = regexp.MustCompile(`(?:\$W|\|\||&&|;|^|command -v)\s*(?:\w+=\S*\s+)*(?:env\s+)?((?:clang|gcc|g|cc|c|ccache|c99|c89|x86_64-linux-gnu-gcc|aarch64-linux-gnu-g(?:cc|\+\+))[-+\w]*)[\s)]`)
+	// tool finds the compilers that a command line runs: at the start of a command, or of one that it keeps in a
+	// variable of one letter, after variables, or asked for by name.
+	tool = regexp.MustCompile(`(?:\$W|\|\||&&|;|^|command -v|\b[A-Z]=['"])\s*(?:\w+=\S*\s+)*(?:env\s+)?((?:clang|gcc|g|cc|c|ccache|c99|c89|x86_64-linux-gnu-gcc|aarch64-linux-gnu-g(?:cc|\+\+))[-+\w]*)[\s)]`)
 	// toolPath finds those that it runs by their path.
 	toolPath = regexp.MustCompile(`\$W\s+(/\S+)`)
 	// objective finds gcc's compiles of Objective-C, for which gcc needs a part that is installed by itself.
