@@ -275,7 +275,7 @@ func TestWrapperEnds(t *testing.T) {
 		}
 		s.clean()
 	}
-	// The same while the preprocessor runs: it waits for the other end of a pipe.
+	// The same while the preprocessor runs, which lists the inputs: it waits for the other end of a pipe.
 	pipe := filepath.Join(s.work, "pipe.h")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func TestWrapperEnds(t *testing.T) {
 		if signal.Ignored(sig) {
 			continue
 		}
-		j := s.start(nil, "gcc", "-c", "slow.c")
+		j := s.start([]string{"RDISTCC_INPUTS=list"}, "gcc", "-c", "slow.c")
 		s.eventually("a preprocessor", func() string {
 			for _, p := range s.processes() {
 				if p.name == "cc1" && p.cwd == s.work {
