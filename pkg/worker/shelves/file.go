@@ -70,6 +70,7 @@ func newFile(f *os.File, data, left uint64, lose func(error)) *File {
 	n := shelf.Size(data)
 	x := &File{f: f, size: int64(n), left: left, lose: lose, queue: make(chan queued, maxEntries)}
 	x.empty = shelf.NewHead(data)
+	x.part = x.empty.Data // until setPart says less: verify may come first, and show would have nothing left
 	return x
 }
 

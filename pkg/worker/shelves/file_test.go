@@ -306,6 +306,34 @@ func TestPowerFailure(t *testing.T) {
 	}
 }
 
+// TestVerifiedBeforeItIsDivided: a file that is verified before it is known what part of the disk it may have keeps what it has.
+func TestVerifiedBeforeItIsDivided(t *testing.T) {
+	d := openDisk(t, nil)
+	x := d.join("a", true)
+	d.put(x, 0, 5, 30000)
+	d.Leave(x)
+	name := x.file.f.Name()
+	d.Close()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	d.must(err)
+	o, _ := readOwner(f)
+	o.boot = 12345
+	d.must(o.write(f))
+	f.Close()
+	files := d.o.Dir
+	d.o.Dir = ""
+	d.Shelves = New(d.o) // finds no files
+	d.dir, err = openDir(files)
+	d.must(err)
+	x, err = d.openFile("a")
+	d.must(err)
+	d.Shelves.tenants["a"] = x // which is closed with the others
+	d.until(func() bool { return !x.file.hidden.Load() })
+	if got := (&reader{t: t, x: x}).has(9); got != "abcde" {
+		t.Errorf("%q is left", got)
+	}
+}
+
 // TestKilledDaemon: what was written is there after the daemon was killed, without a look at the entries.
 func TestKilledDaemon(t *testing.T) {
 	d := openDisk(t, nil)
