@@ -61,15 +61,15 @@ func (c *client) onLease(f *ipc.Lease) error {
 	case k == nil && why == "":
 		k, why = c.know(native)
 	}
-	if why == known.Pipe {
-		return c.goLocal(&ipc.GoLocal{Reason: reason.NotReproducible + "file"})
-	}
 	if tree && k != nil {
 		return c.onKnown(k, native)
 	}
 	if why != "" {
 		c.record.Doubt = why
 		c.m.metrics.Doubted(why)
+	}
+	if why == known.Pipe {
+		return c.goLocal(&ipc.GoLocal{Reason: reason.NotReproducible + "file", Detail: "a source or header is a pipe, which only the compiler may read"})
 	}
 	if err := c.takeTurn(&c.m.turns.cpp, c.list.Preprocessors(c.m.live().Preprocessors)); err != nil {
 		return nil // the wrapper is gone
