@@ -4,7 +4,10 @@
 // files as YAML, so what the two languages might take differently is not read at all.
 package compdb
 
-import "strings"
+import (
+	"path"
+	"strings"
+)
 
 // Entry is how one file is compiled.
 type Entry struct {
@@ -71,22 +74,7 @@ func (o *object) names(file string) bool {
 	if !strings.HasPrefix(name, "/") {
 		name = o.directory.text() + "/" + name
 	}
-	return Clean(name) == file
-}
-
-// Clean returns an absolute name without dots and without empty components.
-func Clean(name string) string {
-	var parts []string
-	for p := range strings.SplitSeq(name, "/") {
-		switch {
-		case p == "" || p == ".":
-		case p == ".." && len(parts) > 0:
-			parts = parts[:len(parts)-1]
-		case p != "..":
-			parts = append(parts, p)
-		}
-	}
-	return "/" + strings.Join(parts, "/")
+	return path.Clean("/"+name) == file
 }
 
 // split splits a command into words, as clang does for systems other than Windows.

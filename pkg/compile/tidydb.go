@@ -1,6 +1,7 @@
 package compile
 
 import (
+	pathname "path"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,14 +35,14 @@ const (
 func WithDatabase(argv []string, cwd string) []string {
 	t := tidy{}
 	t.own(argv)
-	if t.reason != hereDatabase || t.sources != 1 || t.twice || compdb.Clean(cwd) != cwd {
+	if t.reason != hereDatabase || t.sources != 1 || t.twice || pathname.Clean("/"+cwd) != cwd {
 		return argv
 	}
 	source := t.Source
 	if source[0] != '/' {
 		source = strings.TrimSuffix(cwd, "/") + "/" + source
 	}
-	if compdb.Clean(source) != source {
+	if pathname.Clean(source) != source {
 		return argv
 	}
 	text, ok := findDatabase(t.build, source)
