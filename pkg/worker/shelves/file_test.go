@@ -60,6 +60,22 @@ func (d *onDisk) again() {
 	d.Shelves = New(d.o)
 }
 
+// crash ends the Shelves, and has x's file be as if the machine had gone down meanwhile. It returns the file.
+func (d *onDisk) crash(x *Tenant) *os.File {
+	d.t.Helper()
+	d.Leave(x)
+	d.Close()
+	f, err := os.OpenFile(x.file.f.Name(), os.O_RDWR, 0)
+	d.must(err)
+	o, ok := readOwner(f)
+	if !ok || o.boot != 0 {
+		d.t.Errorf("%+v after a daemon that has ended", o)
+	}
+	o.boot = 12345
+	d.must(o.write(f))
+	return f
+}
+
 // join joins as a tenant whose shelf is to be in a file, or not.
 func (d *onDisk) join(name string, file bool) *Tenant {
 	d.t.Helper()
@@ -269,20 +285,10 @@ func TestPowerFailure(t *testing.T) {
 	d := openDisk(t, nil)
 	x := d.join("a", true)
 	d.put(x, 0, 5, 30000)
-	d.Leave(x)
-	name := x.file.f.Name()
-	d.Close()
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	d.must(err)
-	o, ok := readOwner(f)
-	if !ok || o.boot != 0 {
-		t.Errorf("%+v after a daemon that has ended", o)
-	}
-	o.boot = 12345
-	d.must(o.write(f))
+	f := d.crash(x)
 	junk := make([]byte, 10000)
 	rand.Read(junk)
-	_, err = f.WriteAt(junk, int64(x.Shelf.Data())-step+40000) // in the second one
+	_, err := f.WriteAt(junk, int64(x.Shelf.Data())-step+40000) // in the second one
 	d.must(err)
 	f.Close()
 	d.log.Reset()
@@ -298,7 +304,7 @@ func TestPowerFailure(t *testing.T) {
 		t.Error(got)
 	}
 	// While the file is in use, it says so.
-	f, err = os.Open(name)
+	f, err = os.Open(f.Name())
 	d.must(err)
 	defer f.Close()
 	if o, ok := readOwner(f); !ok || o.boot != bootID() {
@@ -311,18 +317,11 @@ func TestVerifiedBeforeItIsDivided(t *testing.T) {
 	d := openDisk(t, nil)
 	x := d.join("a", true)
 	d.put(x, 0, 5, 30000)
-	d.Leave(x)
-	name := x.file.f.Name()
-	d.Close()
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	d.must(err)
-	o, _ := readOwner(f)
-	o.boot = 12345
-	d.must(o.write(f))
-	f.Close()
+	d.crash(x).Close()
 	files := d.o.Dir
 	d.o.Dir = ""
 	d.Shelves = New(d.o) // finds no files
+	var err error
 	d.dir, err = openDir(files)
 	d.must(err)
 	x, err = d.openFile("a")
