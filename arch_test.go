@@ -182,6 +182,7 @@ var edges = map[string][]string{
 	"internal/test/kit/farmtest":           {"internal/test/kit/farm", "internal/test/kit/need", "internal/test/kit/standin"},
 	"internal/test/kit/honest":             {},
 	"internal/test/kit/need":               {},
+	"internal/test/kit/part":               {},
 	"internal/test/kit/reapiserver":        {},
 	"internal/test/kit/relay":              {},
 	"internal/test/kit/standin":            {},
@@ -195,6 +196,7 @@ var edges = map[string][]string{
 	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
+	"internal/test/program/tests":          {"internal/test/kit/part"},
 	"internal/test/suite/attacks":          {}, // tests only
 	"internal/test/suite/attacks/corpus":   {},
 	"internal/test/suite/credits":          {}, // tests only

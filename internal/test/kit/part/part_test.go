@@ -1,0 +1,48 @@
+package part
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestRotation: of N seeds in a row each case meets exactly one, and after as many turns as it has ways it has been in each.
+func TestRotation(t *testing.T) {
+	const of, ways = 8, 3
+	sizes := make(map[uint64]int)
+	for i := range 2000 {
+		name := fmt.Sprintf("case-%d@gcc", i)
+		met := make(map[int]int)
+		turns := 0
+		for seed := uint64(20420); seed < 20420+of*ways; seed++ {
+			if p := (Part{seed, of}); p.Has(name) {
+				turns++
+				met[p.Way(name, ways)]++
+				sizes[seed]++
+			}
+		}
+		if turns != ways || len(met) != ways {
+			t.Fatalf("%s: %d turns, ways %v", name, turns, met)
+		}
+	}
+	for seed, n := range sizes {
+		if n < 2000/of*3/4 || n > 2000/of*5/4 {
+			t.Errorf("seed %d: %d of 2000 cases, want about an eighth", seed, n)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for value, want := range map[string]Part{"": {}, "20420/8": {20420, 8}, "7/1": {7, 1}} {
+		if p, err := parse(value); err != nil || p != want {
+			t.Errorf("%q: %v, %v", value, p, err)
+		}
+	}
+	for _, value := range []string{"8", "1/0", "/8", "-1/8", "1/x", "1/2/3"} {
+		if p, err := parse(value); err == nil {
+			t.Errorf("%q is taken for %v", value, p)
+		}
+	}
+	if p, _ := parse(""); !p.Whole() || !p.Has("anything") {
+		t.Error("without the variable, not everything")
+	}
+}

@@ -1,0 +1,146 @@
+// Command tests runs the project's tests by the go command, for `make test` and its relatives. It says as packages end how
+// far it is, sums up what was skipped and why, and holds the CPU time of each package against what a file grants it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
+)
+
+func main() {
+	if len(os.Args) > 3 && os.Args[1] == "measure" { // as the go command's -exec
+		status, err := measure(os.Args[2], os.Args[3:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "tests: measure:", err)
+		}
+		os.Exit(status)
+	}
+	var o options
+	flag.IntVar(&o.part, "part", 0, "have large suites run one of `N` parts of their cases, another one each day; 0: everything, 1: everything in one way")
+	flag.BoolVar(&o.machine, "machine", false, "only packages whose tests meet the machine: start programs, or need a tool or a right")
+	flag.StringVar(&o.budget, "budget", "", "`file` with the CPU seconds of each package; one that uses more fails")
+	flag.StringVar(&o.grants, "grants", "", "`file` that gets a line for each package with what it used, to make a budget of")
+	flag.StringVar(&o.flags, "flags", "", "of go test, with blanks between")
+	flag.StringVar(&o.hint, "hint", "", "how to run what a part leaves out, for people")
+	flag.Parse()
+	if o.packages = flag.Args(); len(o.packages) == 0 {
+		o.packages = []string{"./..."}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		if !errors.Is(err, errFailed) {
+			fmt.Fprintln(os.Stderr, "tests:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	part                        int
+	machine                     bool
+	budget, grants, flags, hint string
+	packages                    []string
+}
+
+// errFailed is returned when tests have failed, which has been said.
+var errFailed = errors.New("tests failed")
+
+// aDay is how long a part is the same.
+const aDay = 24 * time.Hour
+
+func run(ctx context.Context, o options) (err error) {
+	granted := budget{}
+	if o.budget != "" {
+		if granted, err = readBudget(o.budget); err != nil {
+			return err
+		}
+	}
+	value := os.Getenv(part.Variable)
+	if value == "" && o.part > 0 {
+		value = fmt.Sprintf("%d/%d", time.Now().Unix()/int64(aDay/time.Second), o.part)
+	}
+	if value != "" {
+		left := ""
+		if o.hint != "" {
+			left = "; " + o.hint
+		}
+		fmt.Printf("large suites run a part of their cases, %s=%s, another one tomorrow%s\n", part.Variable, value, left)
+	}
+	root, names, err := list(ctx, o.packages, o.machine)
+	if err != nil {
+		return err
+	}
+	granted.longestFirst(names)
+	dir, err := os.MkdirTemp("", "rdistcc-tests-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	used := filepath.Join(dir, "used")
+	args := []string{"test", "-json", "-exec", self + " measure " + used}
+	args = append(args, strings.Fields(o.flags)...)
+	for _, n := range names {
+		args = append(args, "./"+n)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = root
+	// At an interrupt the go command ends its tests by itself.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	cmd.Env = os.Environ()
+	if value != "" {
+		cmd.Env = append(cmd.Env, part.Variable+"="+value)
+	}
+	cmd.Stderr = os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	w := newWatcher(os.Stdout, len(names), value, func(pkg string) (usage, bool) {
+		all, err := readUsage(used, root)
+		u, ok := all[pkg]
+		return u, ok && err == nil
+	})
+	rerr := w.read(events)
+	werr := cmd.Wait()
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	all, uerr := readUsage(used, root)
+	if err := errors.Join(rerr, uerr); err != nil {
+		return err
+	}
+	if o.grants != "" {
+		if err := writeBudget(o.grants, all); err != nil {
+			return err
+		}
+	}
+	over := granted.over(all)
+	w.sum(granted, all, over)
+	if exit := new(exec.ExitError); werr != nil && !errors.As(werr, &exit) {
+		return werr
+	}
+	if werr != nil || w.failed > 0 || len(over) > 0 {
+		return errFailed
+	}
+	return nil
+}
