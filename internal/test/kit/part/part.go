@@ -57,6 +57,9 @@ func (p Part) Way(name string, n int) int {
 	return int((hash(name)/p.of + p.seed/p.of) % uint64(n))
 }
 
+// Parts returns how many parts there are; 1 for everything.
+func (p Part) Parts() int { return int(max(p.of, 1)) }
+
 // Seed returns a number for what is random in a case: with each seed of the part another one.
 func (p Part) Seed() uint64 { return p.seed }
 

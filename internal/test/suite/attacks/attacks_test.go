@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -30,16 +31,17 @@ var (
 // flat is how much a daemon's own memory may grow over a run, in bytes.
 const flat = 96 << 20
 
-// parts is into how many parts short runs divide the attacks: each mode gets another one.
+// parts is into how many parts short runs divide the attacks: each mode gets another one. A part of the suite
+// (kit/part) has one of so many times more, and begins with another one each day.
 const parts = 3
 
 // always are in each part: what fires the canaries that little else does.
 var always = []string{"vector-giant/clang", "giant-asm-align/clang", "giant-asm-space/clang", "fork-bomb/gcc", "orphan-background/gcc", "rept-warning/gcc", "zero-linemarker/gcc",
 	"disk-fill/gcc", "output-errors/clang", "fifo-include/gcc", "wrapper/gcc", "mapper-unix/g++"}
 
-// some is a part of the trials: each attack by one compiler, and of those that want the
+// some returns part n of the trials, of parts: each attack by one compiler, and of those that want the
 // machine, which take their time, one in four.
-func some(list []trial, part int) []trial {
+func some(list []trial, part, parts int) []trial {
 	var all []trial
 	for i, n, dos := 0, 0, 0; i < len(list); n++ {
 		end := i + 1
@@ -115,10 +117,10 @@ func count(of map[string]*tally, kinds map[string]int, tr trial, v verdict) {
 }
 
 // chosen is what the flags ask for.
-func chosen(t *testing.T, have map[string]bool, seed int) []trial {
+func chosen(t *testing.T, have map[string]bool, mode int) []trial {
 	list := trials(corpus(t), have)
-	if !*full && *only == "" {
-		list = some(list, seed)
+	if today := part.Of(t); !*full && *only == "" {
+		list = some(list, mode+int(today.Seed()), parts*today.Parts())
 	}
 	return slices.DeleteFunc(list, func(tr trial) bool {
 		asked := *only == ""

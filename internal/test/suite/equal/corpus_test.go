@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 var compilers = flag.String("compilers", "gcc clang", "compilers that TestCorpus runs every case with")
@@ -29,9 +30,13 @@ var compilers = flag.String("compilers", "gcc clang", "compilers that TestCorpus
 // of both families as well, and e: stderr is the shell's own, not compared.
 // COMMAND, for sh, has the variables of place.run; with $CC or $CXX in it it is
 // run for each compiler of -compilers.
+//
+// A part of the corpus (kit/part) has a part of the lines, and each of them with one
+// compiler of -compilers and one further version, others the next time.
 func TestCorpus(t *testing.T) {
 	g := stand(t)
-	cases := readCases(t)
+	today := part.Of(t)
+	cases := readCases(t, today)
 	f := readFixtures(t, "testdata/fixtures.txtar")
 	var mu sync.Mutex
 	places := make(map[string]int)  // guarded by mu; "R remote" and the like
@@ -67,7 +72,7 @@ func TestCorpus(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d cases; wanted place and place: %v; reasons: %v", len(cases), places, reasons)
+	t.Logf("%d cases of %v; wanted place and place: %v; reasons: %v", len(cases), today, places, reasons)
 }
 
 // testCase is one line of the corpus with one compiler.
@@ -77,7 +82,7 @@ type testCase struct {
 	command
 }
 
-func readCases(t *testing.T) []testCase {
+func readCases(t *testing.T, today part.Part) []testCase {
 	t.Helper()
 	files, err := filepath.Glob("testdata/cases/*.txt")
 	if err != nil || len(files) == 0 {
@@ -101,7 +106,11 @@ func readCases(t *testing.T) []testCase {
 				t.Fatalf("%s: bad or repeated line %q", file, line)
 			}
 			seen[m[1]] = true
-			all = append(all, expand(testCase{id: m[1], place: m[2], command: command{line: m[4], shell: strings.Contains(m[3], "e")}}, strings.Contains(m[3], "v"))...)
+			if !today.Has(m[1]) {
+				continue
+			}
+			c := testCase{id: m[1], place: m[2], command: command{line: m[4], shell: strings.Contains(m[3], "e")}}
+			all = append(all, c.expand(t, strings.Contains(m[3], "v"), today)...)
 		}
 	}
 	return all
@@ -112,14 +121,25 @@ var (
 	compilerVar = regexp.MustCompile(`\$P?C(C|XX)\b`)
 )
 
-// expand is the case for each of its compilers.
-func expand(c testCase, versions bool) []testCase {
+// expand returns the case for each of the compilers that it runs with today.
+func (c testCase) expand(t *testing.T, versions bool, today part.Part) []testCase {
 	if !compilerVar.MatchString(c.line) {
 		return []testCase{c}
 	}
+	some := func(names []string) []string {
+		if today.Whole() || len(names) == 0 {
+			return names
+		}
+		n := today.Way(c.id, len(names))
+		return names[n : n+1]
+	}
 	names := strings.Fields(*compilers)
+	if !today.Whole() && !need.Has(t, need.Tools) { // the turn of one that is missing is another's
+		names = slices.DeleteFunc(names, func(name string) bool { _, err := exec.LookPath(name); return err != nil })
+	}
+	names = some(names)
 	if versions {
-		names = append(names, otherVersions()...)
+		names = append(names, some(otherVersions())...)
 	}
 	var all []testCase
 	for _, cc := range names {

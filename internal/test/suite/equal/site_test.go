@@ -31,7 +31,7 @@ var (
 	keepDir    = flag.String("keep", "", "copy what differs to this directory")
 	textual    = flag.Bool("text", false, "daemons without private trees: places and debug information are not looked at")
 	inputs     = flag.String("inputs", "", "RDISTCC_INPUTS of the commands: auto, list or text; \"\": not set")
-	cache      = flag.Bool("cache", false, "with the cache of results, and each command of a sequence twice")
+	cache      = flag.Bool("cache", false, "with the cache of results")
 	security   farm.Security
 	daemonUser = flag.String("daemon-user", "", "`USER` that the daemons become, where root runs the tests")
 )
@@ -60,6 +60,9 @@ type place struct {
 	dir  string
 	work string // current directory of a command
 	tmp  string // its TMPDIR
+
+	passes []bool // how each command of a sequence runs with rdistcc, in turn: with the cache of results, or without; nil: once, without
+	cached bool   // commands run with the cache of results
 
 	laid    *fixtures        // current content of work
 	before  map[string]entry // as it was laid
@@ -381,7 +384,7 @@ func (p *place) execute(ctx context.Context, line string, c command, wrapped boo
 	if *inputs != "" {
 		cmd.Env = append(cmd.Env, "RDISTCC_INPUTS="+*inputs)
 	}
-	if *cache {
+	if *cache || p.cached {
 		cmd.Env = append(cmd.Env, "RDISTCC_CACHE=on")
 	}
 	cmd.Env = slices.DeleteFunc(append(cmd.Env, vars...), func(s string) bool { return strings.HasPrefix(s, "MAKEFLAGS=") })

@@ -76,18 +76,15 @@ func (s sequence) each(ctx context.Context, p *place, v variant, tell func(step,
 				return fmt.Errorf("line %d: %w", st.line, err)
 			}
 		}
-		look, times := p.here, 1
-		switch {
-		case st.race != nil:
+		look := p.here
+		if st.race != nil {
 			look = p.race
-		case *cache:
-			times = 2
 		}
-		for range times {
-			w, err := look(ctx, st, v)
-			if err != nil {
-				return fmt.Errorf("line %d: %w", st.line, err)
-			}
+		found, err := look(ctx, st, v)
+		if err != nil {
+			return fmt.Errorf("line %d: %w", st.line, err)
+		}
+		for _, w := range found {
 			if !tell(st, w) {
 				return nil
 			}
@@ -121,24 +118,42 @@ func (p *place) act(ctx context.Context, a action, v variant) error {
 }
 
 // here compares a command in the tree as it is: first with rdistcc, at once, so that no time has passed
-// since the tree was changed, then plain.
-func (p *place) here(ctx context.Context, st step, v variant) (w verdict, err error) {
+// since the tree was changed, once for each of the place's passes, then plain. It returns a verdict for each pass.
+func (p *place) here(ctx context.Context, st step, v variant) (all []verdict, err error) {
 	c := command{line: st.cmd, cc: v.cc}
 	before, err := snapshot(p.work, nil)
 	if err != nil {
-		return w, err
+		return nil, err
 	}
-	if w.wrapped, err = p.observe(ctx, c, v, true, before); err != nil {
-		return w, err
+	for _, cached := range p.order() {
+		p.cached = cached
+		o, err := p.observe(ctx, c, v, true, before)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, verdict{wrapped: o})
 	}
-	if w.plain, err = p.observe(ctx, c, v, false, before); err != nil {
-		return w, err
+	plain, err := p.observe(ctx, c, v, false, before)
+	if err != nil {
+		return nil, err
 	}
-	found := differences(w.plain, w.wrapped, c)
-	for _, what := range slices.Sorted(maps.Keys(found)) {
-		w.diffs = append(w.diffs, what+": "+found[what])
+	for i := range all {
+		w := &all[i]
+		w.plain = plain
+		found := differences(w.plain, w.wrapped, c)
+		for _, what := range slices.Sorted(maps.Keys(found)) {
+			w.diffs = append(w.diffs, what+": "+found[what])
+		}
 	}
-	return w, nil
+	return all, nil
+}
+
+// order returns the place's passes.
+func (p *place) order() []bool {
+	if len(p.passes) == 0 {
+		return []bool{false}
+	}
+	return p.passes
 }
 
 // observe runs the command and takes away what it has made.
@@ -195,8 +210,14 @@ func (st step) misplaced(w verdict) (wrong []string) {
 const raceRounds = 4
 
 // race runs the command while a file changes between two states: the result is that of one of them, and
-// afterwards that of the file's current state.
-func (p *place) race(ctx context.Context, st step, v variant) (w verdict, err error) {
+// afterwards that of the file's current state. It runs as in the first of the place's passes.
+func (p *place) race(ctx context.Context, st step, v variant) ([]verdict, error) {
+	p.cached = p.order()[0]
+	w, err := p.compete(ctx, st, v)
+	return []verdict{w}, err
+}
+
+func (p *place) compete(ctx context.Context, st step, v variant) (w verdict, err error) {
 	c := command{line: st.cmd, cc: v.cc}
 	name := filepath.Join(p.work, strings.ReplaceAll(st.race[1], "$X", v.suffix()))
 	_, scratch := p.outside()
