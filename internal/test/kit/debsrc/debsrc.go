@@ -83,15 +83,10 @@ func (a *Archives) fetch(ctx context.Context, name string) error {
 
 // update writes a configuration of apt for source packages only, and reads their lists.
 func (a *Archives) update(ctx context.Context) error {
-	release, err := os.ReadFile("/etc/os-release")
+	archives, err := sourcesOf(ctx)
 	if err != nil {
 		return err
 	}
-	_, rest, ok := strings.Cut(string(release), "VERSION_CODENAME=")
-	if !ok || !strings.Contains(string(release), "\nID=debian") {
-		return errors.New("source packages come from Debian's apt-get only")
-	}
-	codename, _, _ := strings.Cut(rest, "\n")
 	dir := filepath.Join(a.dir, "apt")
 	for _, sub := range []string{"lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
@@ -99,7 +94,7 @@ func (a *Archives) update(ctx context.Context) error {
 		}
 	}
 	list := filepath.Join(dir, "sources.list")
-	if err := os.WriteFile(list, []byte("deb-src http://deb.debian.org/debian "+codename+" main\n"), 0o644); err != nil {
+	if err := os.WriteFile(list, []byte(archives), 0o644); err != nil {
 		return err
 	}
 	conf := fmt.Sprintf("Dir::Etc::sourcelist %q;\nDir::Etc::sourceparts \"-\";\nDir::State::lists %q;\nDir::Cache %q;\n",
@@ -115,6 +110,26 @@ func (a *Archives) update(ctx context.Context) error {
 	}
 	a.apt = path
 	return nil
+}
+
+// sourcesOf returns lines of apt's for the source packages of Debian, from where this machine has its packages.
+func sourcesOf(ctx context.Context) (lines string, err error) {
+	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages").Output()
+	if err != nil {
+		return "", fmt.Errorf("source packages come from Debian's apt-get only: %w", err)
+	}
+	seen := make(map[string]bool)
+	for line := range strings.Lines(string(out)) {
+		uri, _, _ := strings.Cut(line, " ")
+		if path := strings.TrimSuffix(uri, "/"); !seen[line] && (strings.HasSuffix(path, "/debian") || strings.HasSuffix(path, "/debian-security")) {
+			seen[line] = true
+			lines += "deb-src " + line
+		}
+	}
+	if lines == "" {
+		return "", errors.New("source packages come from Debian's archives, and apt is told of none on this machine")
+	}
+	return lines, nil
 }
 
 // try runs a command; the error has the end of its output.
