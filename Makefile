@@ -14,20 +14,29 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs package site clean deps $(PROGRAMS)
+.PHONY: all test test-all check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
-all: $(PROGRAMS)
+all:
+	$(call need,$(GO))
+	$(call build,$(PROGRAMS))
 
-# Static (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms. Programs that
-# mostly wait begin in internal/entrypoint, which makes the Go runtime cheaper.
+$(PROGRAMS):
+	$(call need,$(GO))
+	$(call build,$@)
+
+# build PROGRAMS: all by one go command, so that it compiles what they share once and the links run side by side. Static
+# (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms. Programs that mostly
+# wait begin in internal/entrypoint, which makes the Go runtime cheaper.
+build = @mkdir -p bin; echo "make: builds $(1) into bin/$(if $(wildcard bin/rdistcc),,; the first time that takes one to two minutes on two cores)"; \
+	CGO_ENABLED=0 $(GO) build -trimpath $(foreach p,$(1),-ldflags '$(main)/$(p)=$(strip -s -w -X main.version=$(VERSION) $(link_$(p)))') -o bin/ $(1:%=./cmd/%) $(slowly)
+main = github.com/rdistcc/rdistcc/cmd
 entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/internal/entrypoint.$(1))
 link_rdistcc    = $(call entry,short)
 link_rdistcc-cm = $(call entry,long)
 link_rdistccd   = $(call entry,long)
-$(PROGRAMS):
-	$(call need,$(GO))
-	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(strip -s -w -X main.version=$(VERSION) $(link_$@))' -o bin/$@ ./cmd/$@
+
+# slowly, after a command: says every nine seconds that it is not done yet.
+slowly = & p=$$!; trap "kill $$p 2>/dev/null; exit 1" HUP INT TERM; (n=0; while sleep 9 >/dev/null 2>&1; do n=$$((n+9)); echo "make:   $$n s"; done) & q=$$!; wait $$p; s=$$?; kill $$q; exit $$s
 
 # The daemon with the provider ibverbs, for an RDMA adapter or the kernel's siw: with cgo, so not static.
 ibverbs:
@@ -38,20 +47,39 @@ ibverbs:
 
 have_rdma := printf '\043include <infiniband/verbs.h>\n\043include <rdma/rdma_cma.h>\n' | gcc -E -o /dev/null - 2>/dev/null
 
-# need NAMES: ends with one line when a program is missing.
+# need NAMES: ends with one line when a program is missing, or a Go that cannot read go.mod. From 1.21 on, the go command
+# fetches the version that go.mod asks for by itself.
+wanted := $(shell sed -n 's/^go //p' go.mod)
 need = @for t in $(1); do command -v $$t >/dev/null || case $$t in \
-	$(GO)) echo "make $@: Go is missing; go.mod says which version" >&2; exit 1;; \
-	*) echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1;; esac; done
-# skips: says beforehand which tests a missing program leaves out.
-skips = @for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus redis-server versitygw mkdocs; do command -v $$t >/dev/null || [ -x "$$($(GO) env GOPATH)/bin/$$t" ] || \
-	echo "make $@: $$t is not installed: the tests that need it are skipped (on Debian: make deps)"; done
+	$(GO)) echo "make $@: Go is missing: install Go $(wanted), or any from 1.21 on, which fetches that one by itself (https://go.dev/doc/install)" >&2; exit 1;; \
+	*) echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1;; esac; done; \
+	case " $(1) " in *" $(GO) "*) v=$$(GOTOOLCHAIN=local $(GO) version) || exit 1; case "$$v" in *" go1."[0-9][.\ ]*|*" go1.1"[0-9][.\ ]*|*" go1.20"[.\ ]*) \
+	echo "make $@: $${v% *} is too old: install Go $(wanted), or any from 1.21 on, which fetches that one by itself (https://go.dev/doc/install; on Debian 12: golang-go of bookworm-backports)" >&2; exit 1;; esac;; esac
+# skips: says beforehand which programs are missing, without which tests are skipped. The tests name them again.
+skips = @none=; for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson ninja automake libtoolize dpkg-buildpackage distcc tshark prometheus redis-server versitygw mkdocs; do \
+	command -v $$t >/dev/null || [ -x "$$($(GO) env GOPATH)/bin/$$t" ] || none="$$none $$t"; done; \
+	[ -z "$$none" ] || echo "make $@: tests are skipped that need what is not installed (on Debian: make deps):$$none"
 
+# What a change is tested with: all packages, of the large suites an eighth, another one each day (RDISTCC_TEST_PART).
+test: parts = -part $(PART) -hint 'all of it: make test-all'
 test:
+	$(tested)
+# Everything, each case in all its ways.
+test-all:
+	$(tested)
+
+PART   ?= 8
+define tested
 	$(call need,$(GO) gcc g++)
 	$(skips)
 	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
-	@$(shared) && $(gotest) -timeout 45m $(longest) ./...
+	@$(shared) && $(call tests,$(gotest) -timeout 60m) $(parts) $(TESTFLAGS) ./...
+endef
+
+# tests FLAGS: builds the program that runs the tests and shows how far they are, in the directory that shared has made, and
+# begins its command line. FLAGS are those of go test.
+tests = $(goenv) $(GO) build -o "$$dir/tests" ./internal/test/program/tests && $(goenv) "$$dir/tests" -flags '$(1)'
 
 # shared makes a directory in which the tests of all packages keep what one of them finds out for all: the built programs, and
 # what a daemon knows of the compilers here (internal/test/kit/farmtest). Identifying them all takes seconds of CPU.
@@ -60,14 +88,13 @@ shared = dir=$$(mktemp -d) && chmod 755 "$$dir" && trap 'rm -rf "$$dir"' EXIT &&
 # goenv has tests compiled as the programs are, so that each package is compiled once for both, and for any directory.
 goenv  := CGO_ENABLED=0 GOFLAGS='$(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -trimpath)'
 
-# Four packages at a time, as they wait more than they compute, and the longest first. `make lint` vets.
-gotest  = $(goenv) $(GO) test -p 4 -vet=off -ldflags=-w
-longest = ./internal/test/suite/equal ./internal/test/suite/faults
+# Four packages at a time, as they wait more than they compute. `make lint` vets.
+gotest = -p 4 -vet=off -ldflags=-w
 
 # A quick look at most of it, in a minute: the tests' -short.
 check:
 	$(call need,$(GO) gcc g++)
-	@$(shared) && $(gotest) -short ./pkg/worker ./cmd/rdistcc-cm ./pkg/connmgr ./...
+	@$(shared) && $(call tests,$(gotest) -short) ./...
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
 # Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/test/suite/equal' instead.
@@ -75,10 +102,11 @@ bare:
 	$(call need,$(GO) git)
 	@.ci/bare $(BAREFLAGS)
 
+race: goenv = CGO_ENABLED=1
 race:
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	@$(shared) && CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
+	@$(shared) && $(call tests,-race -timeout 60m) $(if $(RACEPART),-part $(RACEPART)) ./...
 
 fuzz:
 	$(call need,$(GO))
@@ -101,9 +129,11 @@ bench: all
 	$(GO) run ./internal/test/program/bench $(BENCHFLAGS)
 
 # KEEP=1 leaves daemons and manager running and says where their status pages and metrics are.
-demo: all
+# DEMO=all compiles every source of its code bases, which takes some five minutes.
+demo:
 	$(call need,$(GO) gcc g++)
-	@$(goenv) $(GO) run ./internal/test/program/demo $(if $(KEEP),-keep) $(DEMOFLAGS)
+	$(call build,rdistcc rdistcc-cm rdistccd)
+	@$(goenv) $(GO) run ./internal/test/program/demo $(if $(KEEP),-keep) $(if $(DEMO),-whole) $(DEMOFLAGS)
 
 e2e: all
 	$(call need,$(GO) gcc g++)
@@ -119,7 +149,7 @@ builds:
 
 # A project with C++ modules, built by a CMake that can do so, on a host without compilers. ROOT: a directory with a system that has
 # CMake 3.28, Ninja, and gcc 14 or clang 19. On Debian:
-# mmdebstrap --variant=minbase --include=cmake,ninja-build,g++,clang-19,clang-tools-19,libc++-19-dev trixie DIR http://deb.debian.org/debian
+# mmdebstrap --variant=minbase --include=cmake,ninja-build,g++,clang-19,clang-tools-19,libc++-19-dev trixie DIR
 modules:
 	$(call need,$(GO) unshare chroot)
 	internal/test/suite/toolchains/in-root.sh $(or $(ROOT),/) $(GO) test -count=1 -v -timeout 20m -run '^(TestModulesProject|TestImportStd)$$' ./internal/test/suite/toolchains $(MODULESFLAGS)
@@ -194,7 +224,9 @@ manifests:
 	$(call need,$(GO))
 	cd deploy/helm/check && $(GO) test -count=1 -timeout 10m -run '^TestPlainManifests$$' . -update
 
-install: all install-docs
+# Not built again under sudo, where Go and its cache may be missing, if `make` has built it.
+built = $(if $(SUDO_USER)$(if $(shell command -v $(GO)),,none),$(if $(filter-out $(wildcard bin/*),$(PROGRAMS:%=bin/%)),,yes))
+install: $(if $(built),,all) install-docs
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana share/rdistcc/ci \
 		share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d lib/sysusers.d)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
@@ -207,6 +239,13 @@ install: all install-docs
 	bin/rdistcc completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rdistcc
 	bin/rdistcc completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rdistcc.fish
 	install -m 0644 deploy/packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/rdistcc.conf
+
+# Removes what install would put there, and directories of ours that are empty then.
+uninstall:
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(MAKE) --no-print-directory -s install DESTDIR="$$tmp" PREFIX=$(PREFIX) >/dev/null && \
+	cd "$$tmp" && find . ! -type d | while read -r f; do rm -f "$(DESTDIR)/$$f"; done && \
+	find .$(PREFIX) -depth -mindepth 2 -type d -path '*rdistcc*' | while read -r d; do rmdir "$(DESTDIR)/$$d" 2>/dev/null || :; done
+	@echo "removed from $(DESTDIR)$(PREFIX): programs, links, units, manual pages, documents"
 
 # What is read: units, manual pages, and documents in the order that their links expect.
 install-docs: doc := $(DESTDIR)$(PREFIX)/share/doc/rdistcc
