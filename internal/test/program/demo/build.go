@@ -89,6 +89,10 @@ func build(ctx context.Context, out screen, f *farm.Farm, base fetched, jobs int
 			r.differing = append(r.differing, u.source)
 		}
 	}
+	if base.brief != nil {
+		r.shown = ""
+		return r, nil
+	}
 	for _, l := range base.links {
 		if err := l.run(ctx, base, remote, units); err != nil {
 			return r, err

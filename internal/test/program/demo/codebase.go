@@ -23,6 +23,7 @@ type codebase struct {
 	cc      string // compiler
 	flags   []string
 	globs   []string                     // sources
+	brief   []string                     // the sources that a short demo compiles, without linking them; nil: all
 	extra   func(source string) []string // further flags of one source
 	links   []link
 	shown   string                                 // what check proves
@@ -46,6 +47,9 @@ type ctl struct {
 
 // sources lists the translation units, relative to root or absolute.
 func (c codebase) sources(root, own string) ([]string, error) {
+	if c.brief != nil {
+		return c.brief, nil
+	}
 	var all []string
 	for _, glob := range c.globs {
 		base := root
@@ -88,7 +92,7 @@ var codebases = []codebase{
 	},
 	{
 		name: "zstd", module: "github.com/DataDog/zstd@v1.5.7", sub: ".", cc: "gcc",
-		flags: []string{"-O2", "-I.", "-DZSTD_LEGACY_SUPPORT=4", "-DZSTD_MULTITHREAD=1", "-DZSTD_DISABLE_ASM=1"},
+		flags: []string{"-O1", "-I.", "-DZSTD_LEGACY_SUPPORT=4", "-DZSTD_MULTITHREAD=1", "-DZSTD_DISABLE_ASM=1"},
 		globs: []string{"*.c", "OWN/roundtrip.c"},
 		links: []link{{program: "roundtrip", libs: []string{"-pthread"}}},
 		prepare: func(dir string) error {
@@ -101,6 +105,7 @@ var codebases = []codebase{
 		name: "flatbuffers", module: "github.com/google/flatbuffers@v25.12.19+incompatible", sub: ".", cc: "g++",
 		flags: []string{"-std=c++17", "-O2", "-Iinclude", "-Igrpc", "-Isrc"},
 		globs: []string{"src/*.cpp", "grpc/src/compiler/*.cc", "include/codegen/*.cc"},
+		brief: []string{"src/util.cpp", "src/flathash.cpp", "src/code_generators.cpp", "src/annotated_binary_text_gen.cpp", "grpc/src/compiler/ts_generator.cc", "grpc/src/compiler/go_generator.cc"},
 		links: []link{{program: "flatc", without: []string{"src/flathash.cpp"}}},
 		shown: "flatc built the binary that its project keeps",
 		check: checkFlatBuffers,
@@ -114,8 +119,8 @@ type fetched struct {
 }
 
 // fetch makes the go command fetch the code bases, or only one; they stay in its cache. It reports its
-// progress on out.
-func fetch(ctx context.Context, out screen, dir, only string) ([]fetched, error) {
+// progress on out. With whole, all of their sources are to be compiled.
+func fetch(ctx context.Context, out screen, dir, only string, whole bool) ([]fetched, error) {
 	var all []fetched
 	fmt.Fprintln(out, "fetching the code bases, unless they are in the go command's cache")
 	total := len(codebases)
@@ -136,7 +141,7 @@ func fetch(ctx context.Context, out screen, dir, only string) ([]fetched, error)
 		var m struct{ Dir, Error string }
 		if jerr := json.Unmarshal(answer, &m); err != nil || jerr != nil || m.Dir == "" {
 			why := firstLine(m.Error, stderr.String(), fmt.Sprint(err))
-			return nil, fmt.Errorf("cannot fetch %s, which the demo compiles: is there a network? (%s)", c.module, why)
+			return nil, fmt.Errorf("cannot fetch %s, which the demo compiles: is there a network? Where there is one, this fetches all of them for later: go mod download %s (%s)", c.module, modules(), why)
 		}
 		own := filepath.Join(dir, c.name)
 		if err := os.Mkdir(own, 0o755); err != nil {
@@ -147,6 +152,9 @@ func fetch(ctx context.Context, out screen, dir, only string) ([]fetched, error)
 				return nil, err
 			}
 		}
+		if whole {
+			c.brief = nil
+		}
 		fetching.add()
 		all = append(all, fetched{c, ctl{module: m.Dir, root: filepath.Join(m.Dir, c.sub), out: own}})
 	}
@@ -154,6 +162,15 @@ func fetch(ctx context.Context, out screen, dir, only string) ([]fetched, error)
 		return nil, fmt.Errorf("no code base is called %s", only)
 	}
 	return all, nil
+}
+
+// modules returns what the go command is told to fetch for all code bases.
+func modules() string {
+	var all []string
+	for _, c := range codebases {
+		all = append(all, c.module)
+	}
+	return strings.Join(all, " ")
 }
 
 // firstLine returns the first line of the first text that has one.

@@ -56,7 +56,9 @@ func report(w io.Writer, f *farm.Farm, results []result, whole bool) error {
 	}
 	var shown []string
 	for _, r := range results {
-		shown = append(shown, r.shown)
+		if r.shown != "" {
+			shown = append(shown, r.shown)
+		}
 	}
 	fmt.Fprintf(w, "What was linked works: %s.\n", strings.Join(shown, "; "))
 	return nil
