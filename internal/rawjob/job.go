@@ -63,13 +63,20 @@ func (c *Client) Run(ctx context.Context, j *Job) (*Result, error) {
 // Start submits a job, once there is a credit for it. While the daemon is still identifying its compilers,
 // it waits for the job's.
 func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
-	if err := c.until(ctx, func() bool { return c.welcome != nil && len(c.credits) > 0 }); err != nil {
+	// Both at once: a credit may be recalled while the compilers are awaited.
+	credit, known := false, false
+	err := c.until(ctx, func() bool {
+		credit = c.welcome != nil && len(c.credits) > 0
+		known = !c.more || slices.Contains(c.ids, j.Toolchain)
+		return credit && known
+	})
+	switch {
+	case err != nil && !credit:
 		return nil, fmt.Errorf("waiting for a credit: %w", err)
-	}
-	if err := c.until(ctx, func() bool { return !c.more || slices.Contains(c.ids, j.Toolchain) }); err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("waiting for the host's compilers: %w", err)
 	}
-	credit := c.credits[0]
+	spent := c.credits[0]
 	slot := j.Encoded
 	if slot == nil {
 		slot = j.Body.Append(nil)
@@ -77,7 +84,7 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 	bodyLen := len(slot)
 	off := job.TextOffset(bodyLen)
 	slot = append(append(slot[:bodyLen:bodyLen], make([]byte, off-bodyLen)...), j.Text...)
-	carrier, err := c.carrier(uint64(len(slot)), credit)
+	carrier, err := c.carrier(uint64(len(slot)), spent)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +109,7 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 	c.due[p.ID] = p
 	if carrier == job.Write {
 		err = c.qp.PostSend(&iwarp.SendWR{
-			Op: iwarp.OpWrite, STag: iwarp.STag(credit.Slot.STag), TO: credit.Slot.TO,
+			Op: iwarp.OpWrite, STag: iwarp.STag(spent.Slot.STag), TO: spent.Slot.TO,
 			SGL: []iwarp.SGE{{Addr: smr.Base(), Length: uint32(len(slot)), LKey: smr.STag()}},
 		})
 	}
@@ -110,7 +117,7 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 		return nil, err
 	}
 	m := &job.Job{
-		ID: p.ID, Credit: credit.ID, Toolchain: j.Toolchain, BodyLen: uint32(bodyLen), TextOff: uint32(off), TextLen: uint64(len(j.Text)),
+		ID: p.ID, Credit: spent.ID, Toolchain: j.Toolchain, BodyLen: uint32(bodyLen), TextOff: uint32(off), TextLen: uint64(len(j.Text)),
 		Sink:    job.Window{STag: uint32(kmr.STag()), TO: kmr.Base(), Len: uint64(len(p.sink))},
 		Timeout: uint32(j.Timeout.Milliseconds()),
 		Store:   j.Store || j.Body != nil && len(j.Body.Blobs)+len(j.Body.Lists) > 0,
@@ -122,7 +129,7 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 		m.Carried = slot
 	}
 	n := len(c.mrs)
-	err = c.send(m, c.ends(&credit))
+	err = c.send(m, c.ends(&spent))
 	p.mrs, c.mrs = append(p.mrs, c.mrs[n:]...), c.mrs[:n]
 	return p, err
 }
