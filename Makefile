@@ -35,8 +35,10 @@ link_rdistcc    = $(call entry,short)
 link_rdistcc-cm = $(call entry,long)
 link_rdistccd   = $(call entry,long)
 
-# slowly, after a command: says every nine seconds that it is not done yet.
-slowly = & p=$$!; trap "kill $$p 2>/dev/null; exit 1" HUP INT TERM; (n=0; while sleep 9 >/dev/null 2>&1; do n=$$((n+9)); echo "make:   $$n s"; done) & q=$$!; wait $$p; s=$$?; kill $$q; exit $$s
+# slowly, after a command: says every nine seconds that it is not done yet. The loop looks for the command itself, as a shell
+# that was only just started may miss a signal; the trap comes after it, or the loop would have it too.
+slowly = & p=$$!; (n=0; while sleep 9 >/dev/null 2>&1; kill -0 $$p 2>/dev/null; do n=$$((n+9)); echo "make:   $$n s"; done) & q=$$!; \
+	trap "kill $$p $$q 2>/dev/null; exit 1" HUP INT TERM; wait $$p; s=$$?; kill $$q 2>/dev/null; exit $$s
 
 # The daemon with the provider ibverbs, for an RDMA adapter or the kernel's siw: with cgo, so not static.
 ibverbs:
