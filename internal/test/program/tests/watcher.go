@@ -151,7 +151,9 @@ func (w *watcher) event(e event) {
 			w.skipped[why] = append(w.skipped[why], pkg+" "+e.Test)
 		case "fail":
 			w.failed++
-			w.sayLocked(strings.TrimSuffix(strings.Join(text, ""), "\n"))
+			if len(text) > 0 {
+				w.sayLocked(strings.TrimSuffix(strings.Join(text, ""), "\n"))
+			}
 			if !slices.ContainsFunc(w.again, func(s string) bool { return strings.HasPrefix(s, key+"/") }) {
 				w.again = append(w.again, key)
 			}
