@@ -126,8 +126,8 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	}
 	o := &sources.Options{
 		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd,
-		Twins: f.plan.Driver.Family == compile.GCC,
-		Asm:   strings.HasPrefix(f.plan.Language, "assembler"), Opaque: f.plan.Opaque(),
+		Twins: f.plan.Driver.Family == compile.GCC, Includers: f.plan.Includers(),
+		Asm: strings.HasPrefix(f.plan.Language, "assembler"), Opaque: f.plan.Opaque(),
 	}
 	if f.takesWords() && isTerminal(2) {
 		body.Args = compile.Coloured(body.Args, f.plan.Driver.Family, f.set.getenv("TERM"))
@@ -141,6 +141,8 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		case stat(dir, &st) != nil:
 		case st.Mode&syscall.S_IFMT == syscall.S_IFDIR:
 			body.Dirs = append(body.Dirs, dir)
+		case f.plan.Driver.Family == compile.Clang:
+			o.Maps = append(o.Maps, dir)
 		default:
 			o.Probe = append(o.Probe, dir) // the compiler reports that it is not a directory
 		}

@@ -17,7 +17,7 @@ func TidySearchWords(words []string, language string) []string {
 }
 
 // ParseSearch reads what a gcc or clang prints for SearchWords. It returns the directories of the search
-// list, in order, or nil if text has no such list.
+// list, in order, or nil if text has no such list, or one with more in it than directories for headers.
 //
 //	|#include "..." search starts here:
 //	|#include <...> search starts here:
@@ -36,7 +36,10 @@ func ParseSearch(text string) []string {
 	}
 	dirs := []string{}
 	for line := range strings.SplitSeq(text[:i], "\n") {
-		if strings.HasPrefix(line, " ") {
+		switch {
+		case strings.HasSuffix(line, " (framework directory)"), strings.HasSuffix(line, " (headermap)"):
+			return nil // names stand for other files there
+		case strings.HasPrefix(line, " "):
 			dirs = append(dirs, line[1:])
 		}
 	}

@@ -38,6 +38,9 @@ func TestParseSearch(t *testing.T) {
 		"#include \"...\" search starts here:\n#include <...> search starts here:\n":                                         -1,
 		"#include \"...\" search starts here:\n#include <...> search starts here:\nEnd of search list.\n":                    0,
 		"x\n#include \"...\" search starts here:\n a b\n#include <...> search starts here:\n /c\nEnd of search list.\n# 1\n": 2,
+		// Of these it is not the name of a header that says which file is read.
+		"#include \"...\" search starts here:\n#include <...> search starts here:\n f (framework directory)\n /c\nEnd of search list.\n": -1,
+		"#include \"...\" search starts here:\n m.hmap (headermap)\n#include <...> search starts here:\n /c\nEnd of search list.\n":      -1,
 	} {
 		dirs := ParseSearch(text)
 		if n := len(dirs); n != max(want, 0) || (dirs == nil) != (want < 0) {

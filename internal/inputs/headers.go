@@ -1,6 +1,10 @@
 package inputs
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rdistcc/rdistcc/internal/sources"
+)
 
 // imports follows the headers that the text of e may import as C++ modules.
 func (w *walk) imports(x *text, e *entry, from []*dir) *Doubt {
@@ -25,11 +29,42 @@ func (w *walk) imports(x *text, e *entry, from []*dir) *Doubt {
 // header follows a header included by name in a file in the directories from. It follows the first file
 // that the search finds, or with next all of them, as which one is next depends on how the file was found.
 func (w *walk) header(name string, quoted, next bool, from ...*dir) *Doubt {
+	return w.mapped(name, true, func(name string) *Doubt { return w.searched(name, quoted, next, from...) })
+}
+
+// mapped calls look with a header's name, and with others that header maps make of it. It records the files that they name; with
+// text it also follows them.
+func (w *walk) mapped(name string, text bool, look func(name string) *Doubt) *Doubt {
+	if len(w.search.maps) == 0 {
+		return look(name)
+	}
+	files, names := sources.Mapped(w.search.maps, name)
+	for _, file := range files {
+		e, d := w.at(file)
+		if d != nil {
+			return d
+		}
+		if e != nil {
+			if d := w.hit(e, text); d != nil {
+				return d
+			}
+		}
+	}
+	for _, name := range names {
+		if d := look(name); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// searched does the work of header for a name of which header maps make nothing else.
+func (w *walk) searched(name string, quoted, next bool, from ...*dir) *Doubt {
 	if name[0] == '/' {
 		return w.first(nil, name)
 	}
 	if next {
-		return w.every(name, true, true, from...)
+		return w.each(name, true, true, from...)
 	}
 	if quoted {
 		found := len(from) > 0
@@ -86,6 +121,11 @@ func (w *walk) first(from *dir, name string) *Doubt {
 
 // every records all files that a header's name may mean; with text it also follows them.
 func (w *walk) every(name string, quoted, text bool, from ...*dir) *Doubt {
+	return w.mapped(name, text, func(name string) *Doubt { return w.each(name, quoted, text, from...) })
+}
+
+// each does the work of every for a name of which header maps make nothing else.
+func (w *walk) each(name string, quoted, text bool, from ...*dir) *Doubt {
 	if name[0] == '/' {
 		e, d := w.at(name)
 		if d != nil || e == nil {

@@ -63,7 +63,7 @@ func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	// wherever a part of its path could be the name, so all these places count from now on.
 	dirs := slices.Clone(w.search.all)
 	for _, e := range w.hits {
-		if !slices.Contains(dirs, e.dir) && e.file.text != nil && (e.file.text.doubt != "" || len(e.file.text.macros) > 0) {
+		if !slices.Contains(dirs, e.dir) && e.file.text != nil && (e.file.text.doubt != "" || e.file.text.escaped || len(e.file.text.macros) > 0) {
 			dirs = append(dirs, e.dir)
 		}
 	}

@@ -3,6 +3,8 @@ package inputs
 import (
 	"slices"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
 // search is a search list, without the directories that a compiler leaves out.
@@ -12,6 +14,8 @@ type search struct {
 	user  []*dir // all that the command names and that exist, as it names them
 	own   []*dir // the compiler's own
 	all   []*dir // all of the above, for the assembler too
+
+	maps []*sources.HeaderMap // files in the place of directories that clang looks names up in
 
 	system []*dir // those of angle whose headers compilers count as the system's, without those below /usr/include and /usr/lib
 }
@@ -34,8 +38,12 @@ func (w *walk) lists() *Doubt {
 			if d != nil {
 				return nil, d
 			}
-			if e != nil {
-				w.odd = append(w.odd, e)
+			if e == nil {
+				continue
+			}
+			w.odd = append(w.odd, e)
+			if d := w.headerMap(e); d != nil {
+				return nil, d
 			}
 		}
 		return dirs, nil
@@ -54,7 +62,7 @@ func (w *walk) lists() *Doubt {
 	if len(missing) > 0 {
 		return &Doubt{Why: DoubtSearch, Name: missing[0].path}
 	}
-	s := &w.search
+	s := &w.search // its maps are there already
 	s.user = slices.Concat(lists[0], lists[1], lists[2], lists[4])
 	s.own = lists[3]
 	system := unique(slices.Concat(lists[2], lists[3], lists[4]), nil)
@@ -66,6 +74,30 @@ func (w *walk) lists() *Doubt {
 	s.angle = append(angle, system...)
 	s.system = slices.DeleteFunc(slices.Clone(system), func(d *dir) bool { return d.way.headers })
 	s.all = append(slices.Clone(s.quote), s.angle...)
+	return nil
+}
+
+// headerMap has the names in e looked up, which stands in the place of a directory, if it is a header map.
+func (w *walk) headerMap(e *entry) *Doubt {
+	if w.q.GCC {
+		return nil
+	}
+	if (e.file == nil || e.file.void) && w.over(e) {
+		return again
+	}
+	if d := w.t.load(e); d != nil {
+		return d
+	}
+	if d := w.t.loaded(e.file); d != nil {
+		return d
+	}
+	switch x := e.file.text; {
+	case x == nil:
+		w.noticed(DoubtSize, e.path())
+	case x.headers != nil:
+		w.search.maps = append(w.search.maps, x.headers)
+		w.blurred = true // what it names is the system's if it stands among the system's directories
+	}
 	return nil
 }
 

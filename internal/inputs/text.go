@@ -2,6 +2,7 @@ package inputs
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
@@ -18,9 +19,11 @@ type text struct {
 	funcs    bool              // it defines macros with parameters
 	asked    []asked
 	assembly []assembly
-	lines    []string // files that messages may quote
-	unsure   bool     // messages may quote further files
-	system   bool     // it may say of itself that it is one of the system's headers
+	lines    []string           // files that messages may quote
+	unsure   bool               // messages may quote further files
+	system   bool               // it may say of itself that it is one of the system's headers
+	headers  *sources.HeaderMap // it is none of text
+	escaped  bool               // it includes a header by a name with a backslash
 	clocks   [3]bool
 	doubt    string // why a compiler has to be asked if this text is used; "": no reason
 	timed    bool   // it may compare the times of files, or cannot be read well enough to rule that out
@@ -51,6 +54,9 @@ type assembly struct {
 
 // look scans a file's text.
 func (r *reader) look(b []byte) *text {
+	if m := sources.ParseHeaderMap(b); m != nil {
+		return &text{headers: m}
+	}
 	x := &text{}
 	src := sources.NewText("", b, false)
 	if sources.Includes(src, func(i sources.Include) {
@@ -61,6 +67,7 @@ func (r *reader) look(b []byte) *text {
 			x.because(DoubtComputed)
 		default:
 			x.includes = append(x.includes, i)
+			x.escaped = x.escaped || strings.IndexByte(i.Name, '\\') >= 0
 		}
 	}, x.define) {
 		x.because(DoubtSpelling)

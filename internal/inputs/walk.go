@@ -183,6 +183,9 @@ func (w *walk) include(e *entry) *Doubt {
 	if x.doubt != "" {
 		w.noticed(x.doubt, e.path())
 	}
+	if x.escaped && !w.q.GCC {
+		w.noticed(DoubtSpelling, e.path()) // with -fms-extensions clang takes it for a slash
+	}
 	w.timed = w.timed || x.timed
 	w.blurred = w.blurred || x.system || x.unsure || len(x.lines) > 0
 	for c, used := range x.clocks {

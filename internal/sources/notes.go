@@ -85,11 +85,27 @@ func (p *pack) Line(name string) {
 
 // candidates packs every file that a header's name in t may mean; with content, its content too.
 func (p *pack) candidates(t *Text, name string, quoted, content bool) error {
+	files, names := Mapped(p.maps, name)
+	for _, file := range files {
+		if err := p.candidate(file, content); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := p.searched(t, name, quoted, content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// searched does the same for a name of which header maps make nothing else.
+func (p *pack) searched(t *Text, name string, quoted, content bool) error {
 	if name[0] == '/' {
 		return p.candidate(name, content)
 	}
 	if quoted {
-		for _, dir := range [...]string{t.dir, t.realDir} {
+		for _, dir := range append([]string{t.dir, t.realDir}, p.includers()...) {
 			if err := p.candidate(dir+name, content); err != nil {
 				return err
 			}
@@ -113,6 +129,19 @@ func (p *pack) candidates(t *Text, name string, quoted, content bool) error {
 		}
 	}
 	return nil
+}
+
+// includers returns the directories beside whose files quoted headers are looked for, wherever they are named.
+func (p *pack) includers() []string {
+	if p.o.Includers && p.beside == nil {
+		p.beside = []string{""}
+		for _, name := range p.o.Names {
+			if dir := name[:strings.LastIndexByte(name, '/')+1]; !slices.Contains(p.beside, dir) {
+				p.beside = append(p.beside, dir)
+			}
+		}
+	}
+	return p.beside
 }
 
 // wasAsked reports whether key has been asked for before.

@@ -17,6 +17,9 @@ type Options struct {
 	Names []string // of the files that the compile reads, the source first, as the compiler spells them
 	More  []string // further files that it may read, if they exist
 	Probe []string // files that it may only look for
+	// Maps are files that the command names in the place of header directories. Those that are header maps count, and for others
+	// it only matters that they exist.
+	Maps []string
 	// Places are directories whose existence matters.
 	Places []string
 	// Dirs are the header directories that the command names, in order. Own returns the further
@@ -26,6 +29,10 @@ type Options struct {
 	Own  func() []string
 
 	Cwd string // the working directory, as it would appear in names of its files
+
+	// Includers says that a quoted header is looked for beside each file that includes the one that asks for it, whether
+	// directly or not.
+	Includers bool
 
 	Twins   bool     // the list lacks links to, and copies of, files with #pragma once
 	Clock   [3]bool  // __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
@@ -68,6 +75,16 @@ func Make(o *Options) (*Pack, error) {
 			return nil, err
 		}
 		p.Dirs = append(p.Dirs, dir)
+	}
+	for _, name := range o.Maps {
+		if m := readHeaderMap(name); m != nil {
+			p.maps = append(p.maps, m)
+			if err := p.further(name, false); err != nil {
+				return nil, err
+			}
+		} else if err := p.candidate(name, false); err != nil {
+			return nil, err
+		}
 	}
 	p.finder.init()
 	for _, name := range o.Names {
@@ -130,6 +147,8 @@ type pack struct {
 	asked   map[string]struct{}   // headers whose candidates are packed
 	others  []string              // other names for __has_include
 	search  []string              // header directories
+	maps    []*HeaderMap          // of Options.Maps
+	beside  []string              // directories of the files that include others, once needed; with a trailing slash, or empty
 	imports bool                  // #import is used
 	marked  int                   // number of files packed for messages
 	queue   []queued              // to be packed after the list

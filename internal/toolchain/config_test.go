@@ -26,10 +26,22 @@ func TestClangConfiguration(t *testing.T) {
 		seen[id] = true
 	}
 	for _, text := range []string{"-march=native\n", "-O2\n-mcpu=native", "@other.cfg\n", "-I/opt/include\n", "-isystem x\n", "--sysroot=<CFGDIR>\n",
-		"-fplugin=x.so\n", "-fpass-plugin=x.so", "-include x.h", "-mllvm -x", "-D X", "-fprofile-use=/x"} {
+		"-fplugin=x.so\n", "-fpass-plugin=x.so", "-include x.h", "-mllvm -x", "-D X", "-fprofile-use=/x", "-fms-compatibility"} {
 		write(t, cfg, text)
 		if tc, err := c.Identify(t.Context(), clang); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%q: %+v, %v", text, tc, err)
+		}
+	}
+}
+
+// TestMicrosoftByDefault: a clang that looks for headers as Microsoft's compiler does is unknown unless commands say so.
+func TestMicrosoftByDefault(t *testing.T) {
+	var c Cache
+	for _, target := range []string{"x86_64-pc-windows-msvc19.33.0", "x86_64-unknown-uefi"} {
+		clang := filepath.Join(t.TempDir(), "clang")
+		write(t, clang, "#!/bin/sh\necho 'clang version 18.1.0' >&2; echo 'Target: "+target+"' >&2\n")
+		if tc, err := c.Identify(t.Context(), clang); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s: %+v, %v", target, tc, err)
 		}
 	}
 }

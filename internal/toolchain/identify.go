@@ -136,6 +136,10 @@ func (f *finding) describe() error {
 	if err != nil {
 		return err
 	}
+	if f.tc.Family == "clang" && (strings.Contains(f.tc.Target, "windows-msvc") || strings.Contains(f.tc.Target, "uefi")) {
+		// It looks for headers in ways that only a command's own words tell of.
+		return fmt.Errorf("identify compiler: %s compiles for %s by itself: %w", f.tc.Exec, f.tc.Target, ErrUnknown)
+	}
 	major, _, _ := strings.Cut(f.tc.Version, ".")
 	f.tc.Major, err = strconv.Atoi(major)
 	if f.tc.Family == "" || f.tc.Target == "" || err != nil {
@@ -177,7 +181,8 @@ func everywhere(w string) bool {
 	for _, p := range []string{"--gcc-triple=", "--target=", "-D", "-U", "-O", "-W", "-std=", "-m", "-f", "-l", "-pipe", "-pthread",
 		"--rtlib=", "-rtlib=", "--unwindlib=", "-unwindlib=", "-stdlib=", "-Q", "-pie", "-no-pie", "-rdynamic", "--start-no-unused-arguments", "--end-no-unused-arguments"} {
 		if strings.HasPrefix(w, p) {
-			return w != "-D" && w != "-U" && w != "-mllvm" // an argument follows
+			// An argument would follow; or it is another way to look for headers than commands tell of.
+			return w != "-D" && w != "-U" && w != "-mllvm" && w != "-fms-compatibility"
 		}
 	}
 	return false

@@ -25,7 +25,7 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 	var f forwardFilter
 	var model bool         // a code model has been chosen
 	var placement []string // words for position-independent code, or against it
-	if !p.forwardedWords() {
+	if !p.forwardedWords() || p.Includers() {
 		return s, false
 	}
 	if p.tidy.bin {
@@ -123,6 +123,26 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 		return s, false
 	}
 	return s, true
+}
+
+// Includers reports whether the compiler looks for quoted headers as Microsoft's does: beside the file that asks for one, then
+// beside each file that includes that one, directly or not. It may say so although the compiler does not.
+func (p *Plan) Includers() bool {
+	if p.Driver.Family != Clang {
+		return false
+	}
+	for _, o := range p.options {
+		if o.arg == "-fms-compatibility" || o.words[0] == "-fms-compatibility" { // the first after -Xclang
+			return true
+		}
+		if w := o.words[0]; strings.HasPrefix(w, "--target") || w == "-target" {
+			t := strings.ToLower(o.arg)
+			if strings.Contains(t, "msvc") || strings.Contains(t, "win32") || strings.Contains(t, "windows") && !strings.Contains(t, "windows-gnu") || strings.Contains(t, "uefi") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // SearchLanguage returns the language whose header directories the compile searches: for assembly, those of
