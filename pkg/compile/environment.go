@@ -5,17 +5,22 @@ import "strings"
 // changedByEnvironment reports whether a variable is set that changes what the
 // compiler proper or the driver does. Variables that only add header directories,
 // such as CPATH, do not count: they only affect the half that runs here.
-func changedByEnvironment(f Family, getenv func(string) (string, bool)) bool {
+func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 	if getenv == nil {
 		return false
 	}
-	names := gccVariables[:]
-	if f == Clang {
-		names = clangVariables[:]
+	lists := [][]string{gccVariables[:], deployment[:], locales[:]}
+	if p.Driver.Family == Clang {
+		lists[0] = clangVariables[:]
+		if p.targeted() {
+			lists = append(lists, targetVariables[:])
+		}
 	}
-	for _, name := range names {
-		if _, set := getenv(name); set {
-			return true
+	for _, names := range lists {
+		for _, name := range names {
+			if _, set := getenv(name); set {
+				return true
+			}
 		}
 	}
 	for _, name := range travelling {
@@ -26,17 +31,32 @@ func changedByEnvironment(f Family, getenv func(string) (string, bool)) bool {
 	return false
 }
 
+// targeted reports whether the command chooses the target.
+func (p *Plan) targeted() bool {
+	for _, o := range p.options {
+		if w := o.words[0]; strings.HasPrefix(w, "--target") || w == "-target" {
+			return true
+		}
+	}
+	return false
+}
+
 var gccVariables = [...]string{
-	"COMPILER_PATH",        // where cc1 and as are looked for
-	"DEPENDENCIES_OUTPUT",  // a further dependency file, appended to
-	"GCC_COMPARE_DEBUG",    // compiles twice
-	"GCC_EXEC_PREFIX",      // where cc1 and as are looked for
-	"GCC_SPECS",            //
-	"SUNPRO_DEPENDENCIES",  // as DEPENDENCIES_OUTPUT
-	"OFFLOAD_TARGET_NAMES", // further compilers
+	"COLLECT_AS_OPTIONS",        // recorded for -flto
+	"COMPILER_PATH",             // where cc1 and as are looked for
+	"DEPENDENCIES_OUTPUT",       // a further dependency file, appended to
+	"EXPERIMENTAL_SARIF_SOCKET", // messages go there too
+	"GCC_COMPARE_DEBUG",         // compiles twice
+	"GCC_DIAGNOSTICS_LOG",       // a further file
+	"GCC_EXEC_PREFIX",           // where cc1 and as are looked for
+	"GCC_SPECS",                 //
+	"OFFLOAD_TARGET_NAMES",      // further compilers
+	"SUNPRO_DEPENDENCIES",       // as DEPENDENCIES_OUTPUT
+	"XTENSA_GNU_CONFIG",         // a library that describes the processor
 }
 
 var clangVariables = [...]string{
+	"AMD_SPLIT_MODULE_LOG_DIR",
 	"CCC_ADD_ARGS",
 	"CCC_OVERRIDE_OPTIONS",
 	"CC_LOG_DIAGNOSTICS",
@@ -50,11 +70,37 @@ var clangVariables = [...]string{
 	"COMPILER_PATH",
 	"DEPENDENCIES_OUTPUT",
 	"GCC_EXEC_PREFIX",
-	"IPHONEOS_DEPLOYMENT_TARGET",
-	"MACOSX_DEPLOYMENT_TARGET",
+	"LLVM_OVERRIDE_PRODUCER",
+	"NCC_CPLUS_INCLUDE_PATH",
+	"NCC_C_INCLUDE_PATH",
+	"OFFLOAD_BUNDLER_IGNORE_ENV_VAR",
 	"QA_OVERRIDE_GCC3_OPTIONS",
+	"RC_DEBUG_OPTIONS",
+	"RC_DEBUG_PREFIX_MAP",
+	"SCE_ORBIS_SDK_DIR",
+	"SCE_PROSPERO_SDK_DIR",
+	"SDKROOT",
 	"SUNPRO_DEPENDENCIES",
+	"XCC_CPLUS_INCLUDE_PATH",
+	"XCC_C_INCLUDE_PATH",
 }
+
+// targetVariables lists variables that matter to clang for certain targets. Environments set them for other programs, too, so
+// they only count if the command chooses a target.
+var targetVariables = [...]string{
+	"EXTERNAL_INCLUDE", "INCLUDE", "UCRTVersion", "UniversalCRTSdkDir", "VCINSTALLDIR", "VCToolsInstallDir", "VSINSTALLDIR", "WindowsSDKVersion", "WindowsSdkDir",
+	"HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH",
+}
+
+// deployment lists the variables that say for which version of a system of Apple's to compile.
+var deployment = [...]string{
+	"BRIDGEOS_DEPLOYMENT_TARGET", "DRIVERKIT_DEPLOYMENT_TARGET", "IPHONEOS_DEPLOYMENT_TARGET", "MACOSX_DEPLOYMENT_TARGET",
+	"TVOS_DEPLOYMENT_TARGET", "VISIONOS_DEPLOYMENT_TARGET", "WATCHOS_DEPLOYMENT_TARGET", "XROS_DEPLOYMENT_TARGET",
+}
+
+// locales lists variables by which the C library finds other message catalogues and character conversions, or writes messages
+// in another encoding.
+var locales = [...]string{"GCONV_PATH", "LOCPATH", "OUTPUT_CHARSET"}
 
 // travelling lists the variables that go along with a job, some of them with sources only.
 var travelling = [...]string{

@@ -141,7 +141,7 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	case p.outputs > 0 && isDevice(p.output) && p.output != "/dev/null":
 		return "stdout"
 	}
-	if changedByEnvironment(p.Driver.Family, getenv) {
+	if p.changedByEnvironment(getenv) {
 		return "environment"
 	}
 	if p.extra.traces != "" && p.ownAs() != clangAs {

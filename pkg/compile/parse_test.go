@@ -491,16 +491,26 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseEnvironment(t *testing.T) {
-	for _, c := range []struct{ compiler, variable, want string }{
-		{"gcc", "GCC_EXEC_PREFIX", "not-reproducible:environment"},
-		{"gcc", "SUNPRO_DEPENDENCIES", "not-reproducible:environment"},
-		{"gcc", "CPATH", "remote c a.o"},
-		{"gcc", "CCC_OVERRIDE_OPTIONS", "remote c a.o"},
-		{"clang", "CCC_OVERRIDE_OPTIONS", "not-reproducible:environment"},
+	for _, c := range []struct{ compiler, variable, want, word string }{
+		{"gcc", "GCC_DIAGNOSTICS_LOG", "not-reproducible:environment", ""},
+		{"gcc", "EXPERIMENTAL_SARIF_SOCKET", "not-reproducible:environment", ""},
+		{"gcc", "LOCPATH", "not-reproducible:environment", ""},
+		{"gcc", "INCLUDE", "remote c a.o", ""},
+		{"clang", "SDKROOT", "not-reproducible:environment", ""},
+		{"clang", "NCC_CPLUS_INCLUDE_PATH", "not-reproducible:environment", ""},
+		{"clang", "WATCHOS_DEPLOYMENT_TARGET", "not-reproducible:environment", ""},
+		{"clang", "INCLUDE", "remote c a.o", ""},
+		{"clang", "INCLUDE", "not-reproducible:environment", "--target=x86_64-pc-windows-msvc"},
+		{"clang", "EXTERNAL_INCLUDE", "not-reproducible:environment", "--target=x86_64-pc-windows-msvc"},
+		{"gcc", "GCC_EXEC_PREFIX", "not-reproducible:environment", ""},
+		{"gcc", "SUNPRO_DEPENDENCIES", "not-reproducible:environment", ""},
+		{"gcc", "CPATH", "remote c a.o", ""},
+		{"gcc", "CCC_OVERRIDE_OPTIONS", "remote c a.o", ""},
+		{"clang", "CCC_OVERRIDE_OPTIONS", "not-reproducible:environment", ""},
 	} {
-		p := Parse([]string{"-c", "a.c"}, testDriver(t, c.compiler), func(name string) (string, bool) { return "x", name == c.variable })
+		p := Parse(words(c.word+" -c a.c"), testDriver(t, c.compiler), func(name string) (string, bool) { return "x", name == c.variable })
 		if got := verdictOf(p); got != c.want {
-			t.Errorf("%s with %s: %q, want %q", c.compiler, c.variable, got, c.want)
+			t.Errorf("%s %s with %s: %q, want %q", c.compiler, c.word, c.variable, got, c.want)
 		}
 	}
 }
