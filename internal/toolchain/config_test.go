@@ -75,8 +75,13 @@ exit 0
 	}
 }
 
-// TestSpecsAppear: gcc looks for specs in four places.
+// TestSpecsAppear: gcc looks for specs in four places at least, whether it has a libgcc.a or not.
 func TestSpecsAppear(t *testing.T) {
+	t.Run("with", func(t *testing.T) { specsAppear(t, "$lib/libgcc.a") })
+	t.Run("without", func(t *testing.T) { specsAppear(t, "libgcc.a") })
+}
+
+func specsAppear(t *testing.T, libgcc string) {
 	dir := t.TempDir()
 	lib := filepath.Join(dir, "lib/gcc/test-linux/12")
 	tools := filepath.Join(dir, "test-linux/lib")
@@ -97,7 +102,8 @@ case $1 in
 	echo 'gcc version 12.3.4' >&2;;
 -print-prog-name=cc1) echo $lib/cc1;;
 -print-prog-name=*) echo ${1#*=};;
--print-libgcc-file-name) echo $lib/libgcc.a;;
+-print-libgcc-file-name) echo `+libgcc+`;;
+-print-search-dirs) echo "libraries: =$lib/:$tools/test-linux/12/:$tools/";;
 *) exit 1;;
 esac
 `)

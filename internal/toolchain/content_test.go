@@ -62,6 +62,14 @@ func TestCopiedCompiler(t *testing.T) {
 	if strings.Join(identifyOK(t, &c, mine).Files, "\n") == strings.Join(first.Files, "\n") {
 		t.Error("the specs file is not shown")
 	}
+	for _, name := range []string{"specs", "libgcc.a"} {
+		if err := os.Remove(filepath.Join(parts, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	identifyOK(t, &c, mine)
+	write(t, filepath.Join(parts, "specs"), "*cpp:\n-DX=1\n\n")
+	note("with a specs file and without libgcc.a")
 }
 
 // TestLibraryByRunpath: a library that a part finds beside itself decides too.

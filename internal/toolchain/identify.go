@@ -73,7 +73,7 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 		f.lookUp(prefixed(f.tc.Target, helpers))
 		f.lacksConfigs()
 	}
-	f.dirs = f.ownDirs()
+	f.dirs = f.ownDirs("programs")
 	f.lacks(f.names...)
 	if f.tc.Family == "gcc" {
 		f.lacks(gccPrograms...)
@@ -215,7 +215,7 @@ func (f *finding) gccParts() error {
 	if !found {
 		return fmt.Errorf("identify compiler: %s has neither cc1 nor cc1plus: %w", f.tc.Exec, ErrUnknown)
 	}
-	// A specs file that appears there later changes what the driver does.
+	// A specs file that appears there, or elsewhere, later changes what the driver does.
 	lib, err := f.ask("-print-libgcc-file-name")
 	if err != nil {
 		return err
@@ -224,8 +224,8 @@ func (f *finding) gccParts() error {
 		if err := f.file("specs", filepath.Join(filepath.Dir(lib), "specs")); err != nil {
 			return err
 		}
-		f.lacksSpecs(filepath.Dir(lib))
 	}
+	f.lacksSpecs()
 	// It may be in another place than cc1.
 	if dir, err := f.ask("-print-file-name=plugin"); err == nil && filepath.IsAbs(dir) {
 		f.tc.PluginDir = filepath.Clean(dir)

@@ -83,15 +83,15 @@ func prefixed(target string, names []string) []string {
 	return append(list, names...)
 }
 
-// ownDirs returns the directories in which the driver looks for programs before it looks on PATH, or nil if
-// it does not say.
-func (f *finding) ownDirs() (dirs []string) {
+// ownDirs returns the directories in which the driver looks for "programs" before it looks on PATH, or for "libraries", or nil
+// if it does not say.
+func (f *finding) ownDirs(what string) (dirs []string) {
 	out, err := f.run(f.tc.Exec, "-print-search-dirs")
 	if err != nil {
 		return nil
 	}
 	for line := range strings.Lines(out) {
-		list, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "programs: =")
+		list, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), what+": =")
 		if !ok {
 			continue
 		}
@@ -104,30 +104,36 @@ func (f *finding) ownDirs() (dirs []string) {
 	return dirs
 }
 
-// lacks watches the places in the driver's own directories where programs with these names could appear. Watching the
-// topmost missing directory covers everything below it.
+// lacks watches the places in the driver's own directories where programs with these names could appear.
 func (f *finding) lacks(names ...string) {
 	for _, name := range names {
 		for _, dir := range f.dirs {
-			path := dir + "/" + name
-			for above := dir; above != "" && stampOf(above).Absent; above = above[:strings.LastIndexByte(above, '/')] {
-				path = above
-			}
-			f.watch(path)
-			if runnable(path) {
+			if runnable(f.lack(dir, name)) {
 				break // later places are not searched
 			}
 		}
 	}
 }
 
-// lacksSpecs watches the further places where gcc looks for a specs file. dir is that of the compiler's version.
-func (f *finding) lacksSpecs(dir string) {
-	target, version := f.tc.Target, filepath.Base(dir)
-	f.watch(filepath.Dir(dir) + "/specs")
-	tools := dir + "/../../../../" + target + "/lib/"
-	f.watch(tools + "specs")
-	f.watch(tools + target + "/" + version + "/specs")
+// lack watches the place of a file, and returns what it watches: the topmost missing directory covers everything below it.
+func (f *finding) lack(dir, name string) string {
+	path := dir + "/" + name
+	for above := dir; above != "" && stampOf(above).Absent; above = above[:strings.LastIndexByte(above, '/')] {
+		path = above
+	}
+	f.watch(path)
+	return path
+}
+
+// lacksSpecs watches the places where gcc looks for a specs file: where it looks for libraries, those of its version
+// and target among them, and in the directory of the target.
+func (f *finding) lacksSpecs() {
+	for _, dir := range f.ownDirs("libraries") {
+		f.lack(dir, "specs")
+		if above := filepath.Dir(dir); filepath.Base(above) == f.tc.Target {
+			f.lack(above, "specs")
+		}
+	}
 }
 
 // lacksConfigs watches the places where a clang looks for configuration files when a command names none: beside its program, under
