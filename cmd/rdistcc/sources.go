@@ -148,9 +148,10 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		}
 	}
 	for _, dir := range f.plan.Sysroots() {
-		if real := sources.RealPath(dir); real != "" && real != strings.TrimRight(absolute(dir, s.cwd), "/") {
+		if sources.RealPath(dir) != "" { // also if nothing in it is read: the compiler may say that it does not exist
 			o.Places = append(o.Places, dir)
 		}
+		o.More = append(slices.Clip(o.More), strings.TrimRight(dir, "/")+"/SDKSettings.json") // clang reads it for systems of Apple's
 	}
 	if f.below != nil {
 		o.Places, o.Probe = append(o.Places, f.below.dirs...), append(o.Probe, f.below.files...)

@@ -29,6 +29,7 @@ type finding struct {
 	stamps     map[string]stamp
 	shown      map[string]bool // for Toolchain.Files
 	candidates []string        // installations of gcc that a clang has found
+	configDirs []string        // where a clang looks for configuration files, beside its own directory
 	dirs       []string        // in which the driver looks for programs, before PATH
 }
 
@@ -71,7 +72,9 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	}
 	if f.tc.Family == "clang" {
 		f.lookUp(prefixed(f.tc.Target, helpers))
-		f.lacksConfigs()
+		if err := f.configs(); err != nil {
+			return f, err
+		}
 	}
 	f.dirs = f.ownDirs("programs")
 	f.lacks(f.names...)
@@ -93,6 +96,7 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	mode := ""
 	if f.tc.Family == "clang" {
 		mode = driverMode(filepath.Base(path))
+		f.installations()
 	}
 	f.tc.ID = identity(f.tc.Family, mode, f.tc.Target, f.parts)
 	f.lists()
@@ -131,6 +135,8 @@ func (f *finding) describe() error {
 			err = errors.Join(err, f.config(v))
 		} else if v, ok := strings.CutPrefix(line, "Found candidate GCC installation: "); ok {
 			f.candidates = append(f.candidates, v)
+		} else if dir, ok := configDir(line); ok {
+			f.configDirs = append(f.configDirs, dir)
 		}
 	}
 	if err != nil {
@@ -146,6 +152,16 @@ func (f *finding) describe() error {
 		return fmt.Errorf("identify compiler: %s -v names neither gcc nor clang with version and target: %w", f.tc.Exec, ErrUnknown)
 	}
 	return nil
+}
+
+// configDir reads the line with which a clang names a directory of configuration files.
+func configDir(line string) (dir string, ok bool) {
+	for _, whose := range [...]string{"System", "User"} {
+		if dir, ok = strings.CutPrefix(line, whose+" configuration file directory: "); ok {
+			return dir, filepath.IsAbs(dir)
+		}
+	}
+	return "", false
 }
 
 // config adds a clang's configuration file. Its words are on no command line, so they must mean the same on every
@@ -226,6 +242,9 @@ func (f *finding) gccParts() error {
 		}
 	}
 	f.lacksSpecs()
+	if err := f.deviceSpecs(); err != nil {
+		return err
+	}
 	// It may be in another place than cc1.
 	if dir, err := f.ask("-print-file-name=plugin"); err == nil && filepath.IsAbs(dir) {
 		f.tc.PluginDir = filepath.Clean(dir)
@@ -238,6 +257,29 @@ func (f *finding) gccParts() error {
 		f.show(filepath.Join(filepath.Dir(wrapper), "liblto_plugin.so"))
 	}
 	return err
+}
+
+// deviceSpecs adds the files that the driver reads for the controllers that commands name (-mmcu=).
+func (f *finding) deviceSpecs() error {
+	dir, err := f.ask("-print-file-name=device-specs")
+	if err != nil || !filepath.IsAbs(dir) {
+		return nil // it has none
+	}
+	dir = filepath.Clean(dir)
+	f.watch(dir)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("identify compiler: %w", err)
+	}
+	for _, d := range files {
+		if d.IsDir() {
+			continue
+		}
+		if err := f.file("device:"+d.Name(), filepath.Join(dir, d.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // defaults adds what the driver makes of a command without options: how it was configured, what it found

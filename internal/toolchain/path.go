@@ -126,31 +126,46 @@ func (f *finding) lack(dir, name string) string {
 }
 
 // lacksSpecs watches the places where gcc looks for a specs file: where it looks for libraries, those of its version
-// and target among them, and in the directory of the target.
+// and target among them, and in the directory of the target. In that of the version may be some for controllers.
 func (f *finding) lacksSpecs() {
 	for _, dir := range f.ownDirs("libraries") {
 		f.lack(dir, "specs")
 		if above := filepath.Dir(dir); filepath.Base(above) == f.tc.Target {
 			f.lack(above, "specs")
+			f.lack(dir, "device-specs")
 		}
 	}
 }
 
-// lacksConfigs watches the places where a clang looks for configuration files when a command names none: beside its program, under
-// names made of the target, what it is called and what it compiles.
-func (f *finding) lacksConfigs() {
+// configs adds the configuration files that a clang may read when a command names none, and watches the places for others: beside
+// its program and in the directories that it names, under names made of the target, what it is called and what it compiles. Those
+// for targets that commands may choose are parts of it, too.
+func (f *finding) configs() error {
 	real, err := filepath.EvalSymlinks(f.tc.Exec)
 	if err != nil {
-		return
+		return nil // it has vanished, which its own stamp shows
 	}
 	called, _ := cutVersion(filepath.Base(f.tc.Exec))
 	names := []string{"clang", "clang++", called, f.tc.Target, f.tc.Target + "-clang", f.tc.Target + "-clang++"}
 	if i := strings.LastIndexByte(called, '-'); i > 0 {
 		names = append(names, called[:i])
 	}
-	for _, name := range names {
-		f.watch(filepath.Dir(real) + "/" + name + ".cfg")
+	for _, dir := range append([]string{filepath.Dir(real)}, f.configDirs...) {
+		f.watch(dir)
+		for _, name := range names {
+			f.lack(dir, name+".cfg")
+		}
+		files, _ := filepath.Glob(filepath.Join(dir, "*.cfg")) // the pattern is well formed
+		for _, file := range files {
+			if slices.Contains(names, strings.TrimSuffix(filepath.Base(file), ".cfg")) {
+				continue // if it reads that, it has said so
+			}
+			if err := f.file("config for "+filepath.Base(file), file); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
 }
 
 // helper adds a program that the driver runs beside the compiler proper.

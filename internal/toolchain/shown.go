@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,30 +77,77 @@ func (f *finding) clangFiles() {
 	for _, p := range []string{"/etc/os-release", "/usr/lib/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release", "/etc/SuSE-release"} {
 		f.show(p)
 	}
-	roots := []string{"/usr/lib/gcc", "/usr/lib/gcc-cross", "/usr/lib64/gcc", "/usr/lib32/gcc",
-		filepath.Join(filepath.Dir(filepath.Dir(f.tc.Path)), "lib/gcc"), "/opt/rh/*/root/usr/lib/gcc"}
-	for _, root := range roots {
-		f.watch(root)
-		triples, _ := filepath.Glob(filepath.Join(root, "*"))
-		for _, dir := range triples {
-			f.watch(dir)
-		}
-		// TRIPLE/VERSION, and a variant below it for -m32 and the like.
-		for _, below := range []string{"*/*", "*/*/*"} {
-			for _, name := range gccMarkers {
-				found, _ := filepath.Glob(filepath.Join(root, below, name)) // the pattern is well formed
-				for _, p := range found {
-					f.show(p)
-				}
-			}
-		}
+	for _, p := range f.markers() {
+		f.show(p)
 	}
 	for _, dir := range f.candidates {
 		for _, name := range gccMarkers {
 			f.show(filepath.Join(dir, name))
 		}
 	}
+	for _, p := range f.mingw() {
+		f.show(p)
+	}
 }
 
 // gccMarkers lists the files that clang looks for in an installation of gcc.
 var gccMarkers = [...]string{"crtbegin.o", "crtfastmath.o"}
+
+// gccRoots lists the directories in which clang looks for installations of gcc, beside the one of its own. The directories in them
+// are named after targets.
+var gccRoots = [...]string{"/usr/lib/gcc", "/usr/lib/gcc-cross", "/usr/lib64/gcc", "/usr/lib32/gcc", "/opt/rh/*/root/usr/lib/gcc"}
+
+// markers returns the files in installations of gcc whose existence matters to clang, and watches the places for others.
+func (f *finding) markers() (names []string) {
+	for _, root := range append(gccRoots[:], filepath.Join(filepath.Dir(filepath.Dir(f.tc.Path)), "lib/gcc")) {
+		f.watch(root)
+		for _, below := range []string{"*", "*/*"} {
+			dirs, _ := filepath.Glob(filepath.Join(root, below)) // the pattern is well formed
+			for _, dir := range dirs {
+				f.watch(dir)
+			}
+		}
+		// TARGET/VERSION, and a variant below it for -m32 and the like.
+		for _, below := range []string{"*/*", "*/*/*"} {
+			for _, name := range gccMarkers {
+				found, _ := filepath.Glob(filepath.Join(root, below, name))
+				names = append(names, found...)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// mingw returns the compilers on PATH by which clang finds headers for Windows, and watches the places for others. It does not
+// run them.
+func (f *finding) mingw() (programs []string) {
+	for _, target := range [...]string{"x86_64-w64-mingw32", "i686-w64-mingw32", "aarch64-w64-mingw32", "armv7-w64-mingw32", "mingw32"} {
+		for dir := range strings.SplitSeq(searchPath, ":") {
+			p := dir + "/" + target + "-gcc"
+			f.watch(p)
+			if runnable(p) {
+				programs = append(programs, p)
+				break
+			}
+		}
+	}
+	return programs
+}
+
+// installations adds what a clang finds for the targets that commands may choose: which gcc it takes for what, and so where it
+// looks for headers, depends on the files that exist. Other versions of the gcc for its own target do not count, as defaults has
+// the one that it takes; their variants do.
+func (f *finding) installations() {
+	target := func(dir string) string { return filepath.Base(filepath.Dir(dir)) }
+	h := sha256.New()
+	for _, p := range append(f.markers(), f.mingw()...) {
+		own := target(filepath.Dir(p))
+		if !slices.ContainsFunc(f.candidates, func(dir string) bool { return target(dir) == own }) {
+			h.Write([]byte(p + "\n"))
+		}
+	}
+	p := part{role: "gcc for other targets"}
+	h.Sum(p.sum[:0])
+	f.parts = append(f.parts, p)
+}

@@ -65,6 +65,7 @@ func (f *finding) tidy() error {
 	if f.tc.Target == "" {
 		return fmt.Errorf("identify compiler: %s names no target: %w", f.tc.Exec, ErrUnknown)
 	}
+	f.installations()
 	f.tc.ID = identity(Tidy, "", f.tc.Target, f.parts)
 	f.lists()
 	return nil

@@ -14,7 +14,7 @@ const (
 	incDir     // as preproc; a directory for headers
 	search     // as preproc; the header search path is then uncertain
 	searchGCC  // as search; clang looks below for a gcc, at files that no list names
-	driverFile // as both; the driver reads a file of its own for it, which no list names
+	driverFile // as both; the driver reads a file of the toolchain's for it, which may add words
 	include    // as preproc; -include, -imacros
 	macro      // as preproc; also for the compiler where the text keeps conditionals
 	compileOn  // the compiler alone: it would change or spoil the preprocessed text

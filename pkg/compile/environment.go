@@ -50,6 +50,7 @@ var gccVariables = [...]string{
 	"GCC_DIAGNOSTICS_LOG",       // a further file
 	"GCC_EXEC_PREFIX",           // where cc1 and as are looked for
 	"GCC_SPECS",                 //
+	"MSP430_GCC_INCLUDE_DIR",    // a list of controllers
 	"OFFLOAD_TARGET_NAMES",      // further compilers
 	"SUNPRO_DEPENDENCIES",       // as DEPENDENCIES_OUTPUT
 	"XTENSA_GNU_CONFIG",         // a library that describes the processor

@@ -177,8 +177,6 @@ func (p *parser) option(c class, words []string, arg string) {
 		if strings.HasPrefix(words[0], "--gcc") { // it is also where programs are looked for
 			p.Sources = "toolchain"
 		}
-	case driverFile:
-		p.Sources = "toolchain"
 	case specFile:
 		if isDevice(arg) {
 			p.refuse(reason.NotReproducible + hereOf[hereSpecs])

@@ -329,7 +329,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"clang", "-mllvm -stats -c a.c", "unknown-option:-mllvm,-stats"},
 	{"clang", "-mllvm -inline-threshold=5 -Xclang -fcolor-diagnostics -c a.c", "remote c a.o"},
 	{"gcc", "-dumpdir x -c a.c", "not-reproducible:dumps"},
-	{"gcc", "-mmcu=x -H -c a.c", "not-reproducible:messages"},
+	{"gcc", "-mmcu=x -H -c a.c", "sources:messages c a.o"},
 	{"clang", "--gcc-toolchain=x -H -c a.c", "not-reproducible:messages"},
 	{"clang", "--sysroot=x -fno-integrated-as -H -c a.c", "not-reproducible:messages"},
 	{"clang", "--sysroot=x -H -c a.c", "sources:messages c a.o"},
