@@ -169,6 +169,7 @@ type Input struct {
 	ID     unit.ContentID
 	bare   unit.ContentID // of the content without a byte order mark
 	st     stamp.Stamp
+	text   []byte // the content, of a Set by Listed; else nil
 }
 
 // shown returns i as it counts for a sum.
@@ -177,7 +178,12 @@ func (i *Input) shown() resultcache.Input {
 }
 
 // Append appends the content to buf. It returns ErrChanged if the file is no longer the one of the Set.
-func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.st, buf) }
+func (i *Input) Append(buf []byte) ([]byte, error) {
+	if i.text != nil {
+		return append(buf, i.text...), nil
+	}
+	return readFile(i.Name, &i.st, buf)
+}
 
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {

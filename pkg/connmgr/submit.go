@@ -41,7 +41,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 }
 
 // compileListed makes a host compile a job that the wrapper has made. If the compiler's list of files is
-// enough to know what the job reads, the host gets only contents that it lacks.
+// enough to know what the job reads, its result can be kept. The host gets only contents that it lacks.
 func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	if c.m.known.Learn(c.query, f, t.Body) {
 		if native, ok := c.compiler.Native(c.lease.Machine); ok {
@@ -52,6 +52,9 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 				}
 			}
 		}
+	}
+	if f.Tree {
+		t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)
 	}
 	return c.compile(t, f.Tree)
 }

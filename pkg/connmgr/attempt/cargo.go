@@ -38,7 +38,7 @@ const likelyResult = 64 << 10
 // load prepares a's source for its link. The caller calls drop once the host can no longer read it.
 func (a *Attempt) load(ctx context.Context) (*cargo, error) {
 	g := &cargo{plain: a.Text, bodyLen: a.BodyLen, textOff: a.TextOff}
-	if a.Known != nil {
+	if a.Known != nil && (a.Text == nil || a.spares()) {
 		if err := a.assemble(ctx, g); err != nil {
 			g.drop()
 			return nil, err
@@ -67,15 +67,17 @@ func (a *Attempt) load(ctx context.Context) (*cargo, error) {
 	return g, nil
 }
 
+// spares reports whether the host keeps what the job reads, so that contents which it holds need not travel.
+func (a *Attempt) spares() bool { return keeps(a.link.Welcome(), a.Known.Sets()) && !a.whole.Load() }
+
 // assemble makes the text of a job whose inputs are known: the source, and those contents of other files that
 // the host lacks. A host that keeps no contents gets all, as files of the body.
 func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	set, body := a.Known.Set, *a.Body
-	w := a.link.Welcome()
 	send := set.Files
 	var lists [][]byte // lists of files, which follow the contents of send
 	sets := a.Known.Sets()
-	if held := keeps(w, sets) && !a.whole.Load(); !held && len(body.Images) > 0 {
+	if held := a.spares(); !held && len(body.Images) > 0 {
 		return errNoImages
 	} else if held {
 		id, _ := set.List()

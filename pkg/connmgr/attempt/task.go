@@ -44,8 +44,8 @@ type Task struct {
 	Name      string // name of the source, as in the command
 	Limit     time.Duration
 	Known     *known.Job  // set if its inputs are known; then each attempt makes the text that its host needs
-	Source    *slots.Hold // nil if Known is set
-	Text      []byte      // encoded body and what follows it; nil if Known is set
+	Source    *slots.Hold // that Text is in; nil if the manager has made the job
+	Text      []byte      // encoded body and what follows it; nil if the manager has made the job
 	Body      *job.Body
 	Modules   modules.Rules // names that its rules for make may have
 	BodyLen   uint32

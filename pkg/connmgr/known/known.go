@@ -292,6 +292,19 @@ func (t *Table) Learn(asked *inputs.Query, f *ipc.Submit, body *job.Body) bool {
 	return true
 }
 
+// Listed returns the job that a wrapper has made, whose files are in text, so that a host is sent only what it lacks. It
+// returns nil if the job has to travel as it is.
+func (t *Table) Listed(body *job.Body, text []byte, m modules.Rules) *Job {
+	if uint64(len(text)) > t.most {
+		return nil
+	}
+	set := inputs.Listed(body, text)
+	if set == nil {
+		return nil
+	}
+	return &Job{Set: set, Body: body, Modules: m}
+}
+
 // outputDirs reports whether the directories of all outputs exist. On a host they always do.
 func outputDirs(plan *compile.Plan, cwd string) bool {
 	last := ""
