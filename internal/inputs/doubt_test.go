@@ -51,7 +51,11 @@ func TestDoubts(t *testing.T) {
 		{text: "#inc\\\nlude <stdio.h>\n", want: DoubtSpelling},
 		{text: "char *s = __TIME__;\n", want: DoubtClock},
 		{text: "char *s = __TIME__;\n", change: func(q *Query, _ string) { q.Clock[0] = true }},
-		{text: "#define HAS(x) __has_include(x)\n", want: DoubtHasInclude},
+		{text: "#define HAS(x) __has_include(x)\n#if HAS(<h.h>) || HAS(\"none.h\")\n#endif\n"},
+		{text: "#if HAS(<h.h>)\n#endif\n#include \"d.h\"\n", change: func(_ *Query, dir string) { put(t, dir+"/d.h", "#define HAS(x) __has_include(x)\n") }},
+		{text: "#define HAS(x) __has_include(x)\n#define HAVE HAS\n#include \"d.h\"\n", want: DoubtHasInclude, change: func(_ *Query, dir string) { put(t, dir+"/d.h", "#if HAVE(H)\n#endif\n") }},
+		{text: "#define HAS(x) __has_include(x)\n#if H\\\nAS(H)\n#endif\n", want: DoubtHasInclude},
+		{text: "#define HAS(x) __has_include(<x>)\n", want: DoubtHasInclude},
 		{text: "#include \"/proc/version\"\n", want: DoubtFileSystem}, // as a network file system's, its times tell nothing
 		{text: "#include \"/dev/null\"\n", want: DoubtFile},
 		{text: "#include \"pipe.h\"\n", want: DoubtPipe, change: func(_ *Query, dir string) {

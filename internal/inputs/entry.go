@@ -158,8 +158,9 @@ type file struct {
 	text    *text          // nil: too long to be scanned
 
 	// Guarded by Table.mu.
-	reading *reading // id and text may still be missing (Table.loaded); nil: they are there, unless void is set
-	void    bool     // it could not be read
+	reading *reading        // id and text may still be missing (Table.loaded); nil: they are there, unless void is set
+	void    bool            // it could not be read
+	uses    map[string]*use // what it asks by macros that stand for __has_include
 }
 
 // inode is a key for files.

@@ -1,7 +1,6 @@
 package inputs
 
 import (
-	"crypto/sha256"
 	"iter"
 	"slices"
 	"strings"
@@ -144,17 +143,13 @@ func (t *Table) tabulate(x *text, e *entry) *Doubt {
 	if x.tabled {
 		return nil
 	}
-	r := t.readers[0]
-	b, err := readFile(e.path(), e.target(), r.buf[:0])
-	if err != nil {
-		return &Doubt{Why: reasonOf(err), Name: e.path()}
-	}
-	if !e.file.settled && sha256.Sum256(b) != e.file.id { // its stamp may not reveal a change
-		return &Doubt{Why: DoubtChanged, Name: e.path()}
+	b, d := t.reread(e)
+	if d != nil {
+		return d
 	}
 	sources.Macros(sources.NewText("", b, false), func(m sources.Macro) { x.table = append(x.table, m) })
 	x.table, x.tabled = slices.Clip(x.table), true
-	r.keep(b)
+	t.readers[0].keep(b)
 	return nil
 }
 

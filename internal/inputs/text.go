@@ -18,6 +18,7 @@ type text struct {
 	blurred  bool              // it defines macros whose names cannot be read
 	funcs    bool              // it defines macros with parameters
 	asked    []asked
+	aliases  []string // macros that stand for __has_include
 	assembly []assembly
 	lines    []string           // files that messages may quote
 	unsure   bool               // messages may quote further files
@@ -85,7 +86,7 @@ func (r *reader) look(b []byte) *text {
 var nothing text
 
 func (x *text) nothing() bool {
-	return len(x.includes)+len(x.imports)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.assembly)+len(x.lines) == 0 &&
+	return len(x.includes)+len(x.imports)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.aliases)+len(x.assembly)+len(x.lines) == 0 &&
 		!x.vague && !x.blurred && !x.funcs && !x.unsure && !x.system && x.clocks == nothing.clocks && x.doubt == "" && !x.timed
 }
 
@@ -127,8 +128,8 @@ func (x *text) Line(name string) { x.lines = append(x.lines, name) }
 // Unsure records that there may be more such files.
 func (x *text) Unsure() { x.unsure = true }
 
-// Alias records a doubt: other files may use the macro to test for headers.
-func (x *text) Alias(string) { x.because(DoubtHasInclude) }
+// Alias records a macro by which other files may test for headers.
+func (x *text) Alias(macro string) { x.aliases = append(x.aliases, macro) }
 
 // Once does nothing, as all files that a name may mean are found.
 func (x *text) Once(*sources.Text) {}

@@ -21,6 +21,7 @@ type walk struct {
 	texts   []*text               // texts of the files in read
 	readers []*entry              // entry of each of texts
 	named   []macro               // includes by a macro
+	aliases []alias               // macros that stand for __has_include
 	modules map[string]struct{}   // words after the word import
 	values  map[followed]struct{} // the part of named that has been followed
 	table   *macroTable           // covers texts, or the first of them; nil: not needed yet
@@ -163,6 +164,9 @@ func (w *walk) follow() *Doubt {
 		if d := w.macros(); d != nil {
 			return d
 		}
+		if d := w.ask(); d != nil {
+			return d
+		}
 		if len(w.queue) == 0 {
 			return w.t.settle() // including files that are not text
 		}
@@ -195,12 +199,9 @@ func (w *walk) include(e *entry) *Doubt {
 		}
 	}
 	w.unsure = w.unsure || x.unsure
-	// A header that is a link is in two directories; which one counts depends on the compiler.
-	from := []*dir{e.dir}
-	if e.isLink() {
-		if d := w.t.dirAt(e.leads.real[:max(1, strings.LastIndexByte(e.leads.real, '/'))]); d != e.dir {
-			from = append(from, d)
-		}
+	from := w.from(e)
+	for _, name := range x.aliases {
+		w.alias(name)
 	}
 	w.texts, w.readers = append(w.texts, x), append(w.readers, e)
 	for _, i := range x.macros {
@@ -223,11 +224,8 @@ func (w *walk) include(e *entry) *Doubt {
 			return d
 		}
 	}
-	for _, a := range x.asked {
-		w.directive = !a.content
-		if d := w.every(a.name, a.quoted, false, from...); d != nil {
-			return d
-		}
+	if d := w.probes(from, x.asked); d != nil {
+		return d
 	}
 	w.directive = false
 	for _, a := range x.assembly {
@@ -241,6 +239,18 @@ func (w *walk) include(e *entry) *Doubt {
 		}
 	}
 	return nil
+}
+
+// from returns the directories that a header included by e may be beside. A header that is a link is in two; which one
+// counts depends on the compiler.
+func (w *walk) from(e *entry) []*dir {
+	dirs := []*dir{e.dir}
+	if e.isLink() {
+		if d := w.t.dirAt(e.leads.real[:max(1, strings.LastIndexByte(e.leads.real, '/'))]); d != e.dir {
+			dirs = append(dirs, d)
+		}
+	}
+	return dirs
 }
 
 // maxMarks bounds the files that are included for the sake of messages alone.

@@ -25,6 +25,9 @@ func (p *pack) Alias(name string) {
 // "x)...".
 func passesOn(params, operand []byte) bool {
 	x, rest := cutWord(skipBlank(params[1:]))
+	if after, ok := bytes.CutPrefix(rest, []byte("...")); ok && len(x) == 0 {
+		x, rest = []byte("__VA_ARGS__"), after
+	}
 	if rest = skipBlank(rest); len(x) == 0 || len(rest) == 0 || rest[0] != ')' {
 		return false
 	}
@@ -51,7 +54,7 @@ func (p *pack) scanAliases() error {
 			if err != nil {
 				return err
 			}
-			if err := p.scanAlias(f.Name, b, p.others[i]); err != nil {
+			if err := NewText(f.Name, b, p.o.Asm).Uses(p.others[i], p); err != nil {
 				return err
 			}
 			at += f.Len
@@ -60,17 +63,34 @@ func (p *pack) scanAliases() error {
 	return nil
 }
 
-func (p *pack) scanAlias(file string, b []byte, word string) error {
-	t := NewText(file, b, p.o.Asm)
+// Uses tells n what t asks by a macro that stands for __has_include.
+func (t *Text) Uses(macro string, n Notes) error {
+	if err := t.uses(macro, nil, n); err != nil {
+		return err
+	}
+	whole, cuts := joinCut(t.b)
+	if len(cuts) == 0 {
+		return nil
+	}
+	x := NewText(t.name, whole, t.asm)
+	x.realDir = t.realDir
+	return x.uses(macro, cuts, n)
+}
+
+// uses does that for the words of t that a line continuation in cuts splits; nil: all words.
+func (t *Text) uses(macro string, cuts []int, n Notes) error {
 	for from := 0; ; {
-		i := bytes.Index(b[from:], []byte(word))
+		i := bytes.Index(t.b[from:], []byte(macro))
 		if i < 0 {
 			return nil
 		}
 		at := from + i
-		from = at + len(word)
+		from = at + len(macro)
+		if k, _ := slices.BinarySearch(cuts, at+1); cuts != nil && (k == len(cuts) || cuts[k] >= from) {
+			continue
+		}
 		if is := t.place(at); is == inCode || is == unclear {
-			if err := t.asks(at, b[from:], false, p); err != nil {
+			if err := t.asks(at, t.b[from:], false, n); err != nil {
 				return err
 			}
 		}

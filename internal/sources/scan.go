@@ -255,6 +255,9 @@ func (t *Text) asks(at int, after []byte, embed bool, n Notes) error {
 		if !define || t.place(at) == inComment {
 			return nil // a test whether it is defined
 		}
+		if testsDefined(t.b[:at]) {
+			return nil
+		}
 		if params != nil || embed {
 			return n.Doubt(ErrHasInclude)
 		}
@@ -262,7 +265,7 @@ func (t *Text) asks(at int, after []byte, embed bool, n Notes) error {
 		return nil
 	}
 	name, quoted, ok := headerName(operand)
-	if ok && params == nil {
+	if ok && (params == nil || quoted || !mentions(params, name)) {
 		return n.Header(t, name, quoted, embed)
 	}
 	switch {
@@ -273,6 +276,30 @@ func (t *Text) asks(at int, after []byte, embed bool, n Notes) error {
 		return nil
 	}
 	return n.Doubt(ErrHasInclude)
+}
+
+// testsDefined reports whether a word that follows before is the operand of the operator defined.
+func testsDefined(before []byte) bool {
+	before = bytes.TrimRight(before, " \t")
+	before = bytes.TrimRight(bytes.TrimSuffix(before, []byte("(")), " \t")
+	rest, ok := bytes.CutSuffix(before, []byte("defined"))
+	return ok && (len(rest) == 0 || !isWord(rest[len(rest)-1]))
+}
+
+// mentions reports whether a word of a header's name may be one of the parameters "(x, ...".
+func mentions(params []byte, name string) bool {
+	end := bytes.IndexByte(params, ')')
+	if end < 0 {
+		return true
+	}
+	for len(name) > 0 {
+		word, rest := cutWord([]byte(name))
+		if len(word) > 0 && bytes.Contains(params[:end], word) {
+			return true
+		}
+		name = string(rest[min(len(rest), 1):])
+	}
+	return false
 }
 
 // headerName reads <name> or "name".
