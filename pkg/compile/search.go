@@ -17,6 +17,8 @@ type Search struct {
 	Forced []string
 	// Given holds the files that clang's driver forwards without a look at them, by -Xclang.
 	Given []string
+	// Lists says that clang also reads lists of its own for sanitizers, in the directory of its other files (SanitizerLists).
+	Lists bool
 }
 
 // Search returns where the command has the compiler look for headers. ok is false if some word
@@ -67,11 +69,9 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 				return s, false
 			}
 		case sanitize:
-			if p.Driver.Family == Clang { // clang reads lists of its own for that
-				return s, false
-			}
+			s.Lists = p.Driver.Family == Clang
 		case search:
-			if w := o.words[0]; p.Driver.Family != Clang || w != "-stdlib=libc++" && w != "-stdlib=libstdc++" {
+			if !p.chooses(o) {
 				return s, false
 			}
 			s.Ask = append(s.Ask, o.words...)
@@ -143,6 +143,16 @@ func (p *Plan) Includers() bool {
 		}
 	}
 	return false
+}
+
+// chooses reports whether an option chooses the compiler's own directories in a way that the compiler tells, wherever it
+// is asked: clang's library, or gcc's root.
+func (p *Plan) chooses(o option) bool {
+	w := o.words[0]
+	if p.Driver.Family == Clang {
+		return w == "-stdlib=libc++" || w == "-stdlib=libstdc++"
+	}
+	return strings.HasPrefix(o.arg, "/") && (strings.HasPrefix(w, "--sysroot") || strings.HasPrefix(w, "-isysroot"))
 }
 
 // SearchLanguage returns the language whose header directories the compile searches: for assembly, those of

@@ -235,10 +235,18 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 	if !ok {
 		return nil, nil, false
 	}
+	more := plan.Inputs
+	if search.Lists {
+		lists := compile.SanitizerLists(c.Compiler.Search(plan.SearchLanguage(), search.Ask, true).Dirs)
+		if lists == nil {
+			return nil, nil, false
+		}
+		more = slices.Concat(more, lists)
+	}
 	_, epoch := getenv("SOURCE_DATE_EPOCH")
 	q = &inputs.Query{
 		Source: plan.SourceFile(), Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
-		Forced: search.Forced, Given: search.Given, Words: plan.CompileWords(), More: plan.Inputs, GCC: plan.Driver.Family == compile.GCC, Images: true,
+		Forced: search.Forced, Given: search.Given, Words: plan.CompileWords(), More: more, GCC: plan.Driver.Family == compile.GCC, Images: true,
 		Clock: plan.Clocks(c.Compiler.Major, epoch), AsmDirs: plan.AsmDirs(),
 		Module: plan.MakesModule(), Units: plan.Units,
 	}
@@ -248,7 +256,7 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 	for _, h := range plan.Headers {
 		q.Imported = append(q.Imported, sources.Include{Name: h.Name, Quoted: h.Quoted})
 	}
-	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00"), strings.Join(plan.Inputs, "\x00")}, "\x01")
+	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00"), strings.Join(more, "\x00")}, "\x01")
 	return q, search.Ask, true
 }
 
