@@ -32,6 +32,7 @@ type flow struct {
 	in          *interrupts
 	rec         record
 	units       []*flow // finished compiles of a command with several
+	object      string  // for one of these: the file that the link reads its object from; "": where its words say
 }
 
 // detour says why a command runs here: by rule, with a documented reason and the turn

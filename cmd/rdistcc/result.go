@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 	"time"
 
@@ -81,7 +82,10 @@ func (f *flow) place(r *result) *detour {
 // placeAll requires each output once, and the main one not empty: a build that goes on
 // with an old object, or none, would be worse than one that fails.
 func (f *flow) placeAll(r *result) error {
-	outputs := f.outputs
+	outputs := slices.Clone(f.outputs)
+	if f.object != "" && len(outputs) > 0 {
+		outputs[0].Name = f.object
+	}
 	var there uint64
 	for _, out := range r.Files {
 		switch {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"syscall"
 	"time"
 
@@ -57,7 +58,9 @@ func (f *flow) runSeveral(s *compile.Several) int {
 			}
 			objects = append(objects, object)
 		}
-		units = append(units, f.unit(s.Unit(i, object)))
+		u := f.unit(s.Unit(i, unitObject(object, i)))
+		u.object = object
+		units = append(units, u)
 	}
 	said, d := f.compileAll(units)
 	if d != nil {
@@ -239,6 +242,16 @@ func (f *flow) release() {
 		syscall.Close(f.slot.sink)
 		f.slot = nil
 	}
+}
+
+// unitObject returns the name that the i-th compile of a command has for the object that is linked from the temporary
+// file object. It is the same each time, because a result is kept under the words of its compile. Nothing is written
+// there: the compile runs on a host, and its object becomes the temporary file. Without a link there is none.
+func unitObject(object string, i int) string {
+	if object == "" {
+		return ""
+	}
+	return object[:strings.LastIndexByte(object, '/')+1] + "rdistcc-" + itoa(i) + ".o"
 }
 
 // tempObject makes an empty file where the driver would put an object that it only links,

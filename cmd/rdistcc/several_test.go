@@ -348,3 +348,15 @@ func TestSeveralOfOneName(t *testing.T) {
 		t.Error("b.o is not of the last source")
 	}
 }
+
+// TestUnitObject: the name of an object that is only linked depends on nothing that changes from one command to the next,
+// so that the result is found again, and differs between the compiles of one command.
+func TestUnitObject(t *testing.T) {
+	first, again, other := unitObject("/tmp/ccAbCdEf.o", 0), unitObject("/tmp/ccXyZzYx.o", 0), unitObject("/tmp/ccAbCdEf.o", 1)
+	if first != again || first == other || !strings.HasPrefix(first, "/tmp/") || !strings.HasSuffix(first, ".o") {
+		t.Errorf("%q, %q and %q", first, again, other)
+	}
+	if got := unitObject("", 0); got != "" {
+		t.Errorf("without a link: %q", got)
+	}
+}
