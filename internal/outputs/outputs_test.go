@@ -130,6 +130,7 @@ func TestTargets(t *testing.T) {
 		{"-c", "sub/x.o", "/w/x.cc", "sub/x.o x.o"},
 		{"-S", "x.s", "x.c", "x.o x.s"},
 		{"-fsyntax-only", "", "a.b.c", "a.b.o"},
+		{"-c -Wp,-MD,x.d,-MT,all -Xpreprocessor -MQ -Xpreprocessor b -Xpreprocessor", "o", "x", "all b o o.o x.o"},
 		{"-c -MT all -MQ$z", "o", "x", "$$z $z all o o.o x.o"},
 	} {
 		got := Targets(strings.Fields(c.args), c.output, c.source)

@@ -183,6 +183,7 @@ func Targets(args []string, output, source string) map[string]bool {
 		out[name] = true
 		out[strings.NewReplacer(" ", `\ `, "#", `\#`, "$", "$$").Replace(name)] = true
 	}
+	args = withForwarded(args)
 	for i := 0; i < len(args); i++ {
 		w := args[i]
 		for _, flag := range [...]string{"-MT", "-MQ", "-o"} {
@@ -208,4 +209,16 @@ func Targets(args []string, output, source string) map[string]bool {
 		add(strings.TrimSuffix(name, path.Ext(name)) + ".o")
 	}
 	return out
+}
+
+// withForwarded returns args with the words for the preprocessor among them: those of -Wp,A,B and -Xpreprocessor A.
+func withForwarded(args []string) (all []string) {
+	for i, w := range args {
+		if list, ok := strings.CutPrefix(w, "-Wp,"); ok {
+			all = append(all, strings.Split(list, ",")...)
+		} else if w != "-Xpreprocessor" || i+1 == len(args) {
+			all = append(all, w)
+		}
+	}
+	return all
 }
