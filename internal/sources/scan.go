@@ -265,7 +265,10 @@ func (t *Text) asks(at int, after []byte, embed bool, n Notes) error {
 		return nil
 	}
 	name, quoted, ok := headerName(operand)
-	if ok && (params == nil || quoted || !mentions(params, name)) {
+	if ok && define && quoted && name[0] != '/' {
+		ok = false // it is looked for beside the file that uses the macro
+	}
+	if ok && (params == nil || !mentions(params, name)) {
 		return n.Header(t, name, quoted, embed)
 	}
 	switch {

@@ -93,7 +93,8 @@ func TestScan(t *testing.T) {
 		{"#define HAS(x) (defined(__has_include) && __has_include(x))\n#if HAS(<h.h>)\n#endif\n", "./h.h=0", nil},
 		{"#define HAS(x) undefined(__has_include)\n", "", ErrHasInclude},
 		{"#define HAS() __has_include(<h.h>)\n", "./h.h=0", nil},
-		{"#define HAS(x) __has_include(\"h.h\")\n", "h.h=0", nil},
+		{"#define HAS(x) __has_include(\"h.h\")\n", "", ErrHasInclude},
+		{"#define YES __has_include(\"h.h\")\n", "", ErrHasInclude}, // beside the file that uses it
 		{"#define HAS(h) __has_include(<h.h>)\n", "", ErrHasInclude},
 		{"#define HAS __has_include\n#if H\\\nAS(HEADER)\n#endif\n", "", ErrHasInclude},
 		{"#define HAS(x) __has_embed(x)\n", "", ErrHasInclude},
