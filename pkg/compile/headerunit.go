@@ -64,7 +64,7 @@ func (p *parser) headerUnit(getenv func(string) (string, bool)) {
 		return
 	}
 	var ok bool
-	if m.search, ok = p.Search(getenv); !ok || strings.HasPrefix(p.Source, "/") {
+	if m.search, ok = p.Search(getenv); !ok || len(p.Sysroots()) > 0 || strings.HasPrefix(p.Source, "/") {
 		p.refuse(reason.NotReproducible + hereOf[hereModules])
 	}
 }
@@ -91,7 +91,7 @@ func (p *parser) clangUnit(getenv func(string) (string, bool)) {
 		return
 	}
 	var ok bool
-	if m.search, ok = p.Search(getenv); !ok || strings.HasPrefix(p.Source, "/") {
+	if m.search, ok = p.Search(getenv); !ok || len(p.Sysroots()) > 0 || strings.HasPrefix(p.Source, "/") {
 		p.refuse(reason.NotReproducible + hereOf[hereModules])
 	}
 }

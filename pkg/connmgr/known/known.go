@@ -238,7 +238,7 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 	more := plan.Inputs
 	if search.Lists {
 		lists := compile.SanitizerLists(c.Compiler.Search(plan.SearchLanguage(), search.Ask, true).Dirs)
-		if lists == nil {
+		if lists == nil || plan.Modules() || plan.Driver.Tidy {
 			return nil, nil, false
 		}
 		more = slices.Concat(more, lists)
