@@ -77,7 +77,7 @@ const fFlags = "" +
 	" fold-simple-inlines for-scope force-addr force-dwarf-frame force-emit-vtables force-enable-int128" +
 	" forward-propagate fp-contract= fp-eval-method= fp-exception-behavior= fp-int-builtin-inexact" +
 	" fp-model= freestanding friend-injection fuchsia-api-level= function-cse function-sections gcse" +
-	" gcse-after-reload gcse-las gcse-lm gcse-sm global-isel gnat-encodings= gnu-inline-asm gnu-keywords" +
+	" gcse-after-reload gcse-las gcse-lm gcse-sm gimple global-isel gnat-encodings= gnu-inline-asm gnu-keywords" +
 	" gnu-runtime gnu-tm gnu-unique gnu89-inline gnuc-version= graphite graphite-identity" +
 	" guess-branch-probability guiding-decls handle-exceptions hardcfr-check-exceptions" +
 	" hardcfr-check-noreturn-calls= hardcfr-check-returning-calls hardcfr-skip-leaf harden-compares" +

@@ -111,7 +111,7 @@ func (p *parser) assemblerWord(w string) {
 		"-gz=", "--divide", "--compress-debug-sections", "--compress-debug-sections=", "--nocompress-debug-sections",
 		"-mno-warn-deprecated", "-mwarn-deprecated", "--size-check=", "--elf-stt-common=", "--generate-missing-build-notes=",
 		"--reduce-memory-overheads", "--strip-local-absolute", "-no-pad-sections", "--no-pad-sections",
-		"--keep-locals", "-L", "--traditional-format", "-mtls-check=":
+		"--keep-locals", "-L", "-R", "--traditional-format", "-mtls-check=":
 		switch {
 		case !onlyOf(file, letterBytes+digitBytes+"_+.-", maxWord):
 			p.refuse(reason.UnknownOption + "-Wa," + optionName(w))

@@ -70,6 +70,16 @@ func (p *parser) forwardedName(name string) {
 	option := p.names
 	p.names = ""
 	switch {
+	case option == "-mllvm":
+		if !codeOnly(name) {
+			p.refuse(reason.UnknownOption + "-mllvm," + optionName(name))
+		}
+	case option == "-fdebug-compilation-dir":
+		p.compDir = true
+		p.sourcesOnly(textOf[textCommandLine]) // the driver does not know of it
+		if !pathText.fits("", name) || name == "" || name[0] == '-' || name[0] == '@' {
+			p.refuse(reason.UnknownOption + option)
+		}
 	case !path.fits("", name), name == "", isDevice(name), name[0] == '@', name[0] == '-':
 		p.refuse(reason.UnknownOption + option)
 	case option == "-include-pch":
@@ -91,7 +101,7 @@ func (p *Plan) forwardedWords() bool {
 		switch w := o.arg; {
 		case names:
 			names = false
-		case w == "-include", w == "-include-pch":
+		case w == "-include", w == "-include-pch", w == "-mllvm", w == "-fdebug-compilation-dir":
 			names = true
 		case w == "-emit-pch":
 		case strings.HasPrefix(w, "-"):

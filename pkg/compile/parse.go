@@ -229,7 +229,7 @@ func (p *parser) option(c class, words []string, arg string) {
 			}
 		case p.names != "":
 			p.forwardedName(arg)
-		case arg == "-include", arg == "-include-pch":
+		case arg == "-include", arg == "-include-pch", arg == "-mllvm", arg == "-fdebug-compilation-dir":
 			p.names = arg
 		case arg == "-emit-pch":
 			p.emits = true

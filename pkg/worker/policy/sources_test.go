@@ -40,6 +40,7 @@ func TestHostileCommands(t *testing.T) {
 	for _, list := range []string{
 		"@list", "-B/x", "-B x", "-Bx", "-wrapper sh,-c,id", "-fplugin=x.so", "-fplugin=/x", "-specs=x", "-specs x", "--specs=x",
 		"-Xclang -load -Xclang x.so", "-Xclang -plugin", "-Xclang -add-plugin", "-fpass-plugin=x.so", "-mllvm -load=x.so", "-mllvm --load=x.so",
+		"-Xclang -mllvm -Xclang -load=x.so", "-Xclang -mllvm -load=x.so", "-Xclang -fdebug-compilation-dir -Xclang -load -Xclang x.so", "-foffload=/x", "-foffload-options=@x",
 		"-fmodule-mapper=|id", "--gcc-toolchain=/x", "--sysroot=/x -fno-integrated-as", "-no-integrated-as --sysroot /x", "--config x", "-cc1", "-ccc-gcc-name x", "-Wa,@x", "-iplugindir=/x", "--prefix=/x",
 		"b.c", "-", "-E", "-M", "-###", "-v", "--version",
 	} {
