@@ -173,6 +173,7 @@ func TestBlurred(t *testing.T) {
 		"clang's word for that":                   {map[string]string{"x.c": "#include <a.h>\n", "inc/a.h": "#pragma clang system_header\n"}, true},
 		"that in two lines":                       {map[string]string{"x.c": "#include <a.h>\n", "inc/a.h": "#pragma GCC system_\\\nheader\n"}, true},
 		"a line has a flag":                       {map[string]string{"x.c": "#include <a.h>\n# 1 \"y.c\" 3\n", "inc/a.h": "int a;\n"}, true},
+		"a name leads out of the system's":        {map[string]string{"x.c": "#include <t/../../out/o.h>\n#include <a.h>\n", "inc/a.h": "int a;\n", "out/o.h": "#include \"p.h\"\n", "out/p.h": "", "sys/t/s.h": ""}, false},
 		"a linked directory of system headers":    {map[string]string{"x.c": "#include <s.h>\n#include <a.h>\n", "inc/a.h": "int a;\n", "sys/s.h": "#include <t/t.h>\n", "sys/t/t.h": ""}, false},
 		"a header of the system's that is a link": {map[string]string{"x.c": "#include <l.h>\n#include <a.h>\n", "inc/a.h": "int a;\n", "sys/s.h": ""}, false},
 	} {

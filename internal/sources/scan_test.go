@@ -205,6 +205,9 @@ func TestWhatTheCommandSettles(t *testing.T) {
 func TestLineOfAMacro(t *testing.T) {
 	for text, unsure := range map[string]bool{
 		"#line LINE FILE\n": true, "#line 3 FILE\n": true, "#line 3 \"x.c\"\n": false, "#define S(line) #line\n": false, "#line 7\n": false,
+		"/**/ # 1 \"y.c\" 3\n": true, "%: 1 \"y.c\" 3\n": true, "%:line 1 \"y.c\"\n": true, "??=1 \"y.c\"\n": true, "#/**/1 \"y.c\" 3\n": true, "# \\\n1 \"y.c\" 3\n": true,
+		"\f# 1 \"y.c\" 3\n": true, "#\v1 \"y.c\" 3\n": true, "#li\\\nne 1 \"y.c\"\n": true, "# 1\f\"y.c\"\n": true, "#line\f1 \"y.c\"\n": true, "/**/#embed <y>\n": true,
+		"char *s = \"#1\";\n": false, "#define S(e) #e /* # 1 \"y.c\" */\n": false, "%:include_next\n": false, "// #/**/line 1 \"y.c\"\n": false, "#lines\n#elif 1\n#else\n#endif\n": false,
 	} {
 		p, err := packed(t, text, nil)
 		if err != nil || p.Unsure != unsure {

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -50,8 +51,34 @@ func (p *Plan) Rules() (r Rules, ok bool) {
 			return r, false
 		}
 	}
-	return r, true
+	return r, r.All || !p.marksHeaders()
 }
+
+// marksHeaders reports whether the command may say otherwise than by the directories of its search which headers
+// are the system's.
+func (p *Plan) marksHeaders() bool {
+	for i := range p.options {
+		o := &p.options[i]
+		w := o.words[0]
+		switch o.class {
+		case macro, wp:
+			// A macro can have a _Pragma as its value.
+			if slices.ContainsFunc(o.words, func(w string) bool { return strings.Contains(w, "_Pragma") || strings.Contains(w, "system_header") }) {
+				return true
+			}
+		case both:
+			if !slices.ContainsFunc(codeWords[:], func(known string) bool { return strings.HasPrefix(w, known) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// codeWords are beginnings of the options of class both that tell a compiler nothing about headers.
+var codeWords = [...]string{"-f", "-m", "-O", "-W", "-w", "-p", "-std=", "--std=", "-ansi", "--ansi", "-trigraphs", "--trigraphs", "-target", "--target=", "--param",
+	"-Q", "-no-p", "--optimize", "--pedantic", "--no-pedantic", "--no-warnings", "--all-warnings", "--extra-warnings", "--pipe", "-undef",
+	"-integrated-as", "-no-integrated-as", "--start-no-unused-arguments", "--end-no-unused-arguments"}
 
 // otherReads are beginnings of options that change what is read, or how it is named: modules and precompiled
 // headers, source texts that are not as they are compiled, rules in other forms.

@@ -42,6 +42,13 @@ func TestRules(t *testing.T) {
 		{clang, "-MD -Xclang -discard-value-names -c a.c", ""},
 		{clang, "-MD -include-pch x.pch -c a.c", ""},
 		{gcc, "-MD @words -c a.c", ""},
+		{clang, "-MMD --system-header-prefix=sys/ -c a.c", ""}, // it hides headers of any directory
+		{clang, "-MD --system-header-prefix=sys/ -c a.c", "all"},
+		{clang, "-MMD --no-system-header-prefix=sys/ -c a.c", ""},
+		{clang, "-MMD -DP=_Pragma(\"GCC\\x20system_header\") -c a.c", ""},
+		{clang, "-Wp,-MMD,x.d -Wp,-DP=_Pragma(X) -c a.c", ""},
+		{gcc, "-MMD -O2 -g -std=c11 -Wall -fPIC -march=native -pthread -pipe -DX -UY -Ii -isystem s -c a.c", "user"},
+		{clang, "-MMD -O2 -g -std=c11 -Wall -fPIC --target=x86_64-linux-gnu -Qunused-arguments -pthread -pipe -DX -Ii -isystem s -c a.c", "user"},
 	} {
 		p := Parse(strings.Fields(c.args), c.driver, nil)
 		r, ok := p.Rules()
