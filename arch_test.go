@@ -72,7 +72,7 @@ var edges = map[string][]string{
 	"pkg/resultcache/reapi":         {"internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/redis":         {"internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/s3":            {"pkg/resultcache"},
-	"pkg/resultcache/move":          {"internal/job", "internal/unit"},
+	"pkg/resultcache/move":          {"internal/job", "internal/outputs", "internal/unit"},
 	"pkg/resultcache/shelf":         {"internal/wire", "pkg/resultcache"},
 	"pkg/connmgr/shelved":           {"internal/identity", "pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},

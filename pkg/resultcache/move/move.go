@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/outputs"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -88,9 +89,19 @@ func part(c byte) bool {
 
 // Options by which something else than a name can be computed from the base, or whose outputs are not known here
 // to have names as they are.
-var barred = []string{"-gsplit-dwarf", "-funique-internal-linkage-names", "-fprofile", "-ftest-coverage", "--coverage", "-coverage", "-flto", "-save-temps",
+var barred = []string{"-gsplit-dwarf", "-funique", "-fuse-cuid", "-fprofile", "-ftest-coverage", "--coverage", "-coverage", "-flto", "-save-temps", "--save-temps",
 	"-fdump", "-fmodules", "-fcoverage", "-fbranch", "-fauto-profile", "-gz", "-gmodules", "-fsave-optimization-record", "-foptimization-record",
-	"-fembed-bitcode", "-frandom-seed", "-fdebug-types-section", "-gcodeview", "-fcallgraph-info", "-grecord", "-frecord", "-gcommand"}
+	"-fembed-bitcode", "-emit-llvm", "-frandom-seed", "-fdebug-types-section", "-gcodeview", "-fcallgraph-info", "-grecord", "-frecord", "-gcommand"}
+
+// matching are options by which the result depends on parts of the names of files: on whether they match a pattern, or on
+// how many directories they have. No map applies to that.
+var matching = []string{"-finstrument-functions-exclude-file-list", "-fsanitize-undefined-strip-path-components", "-fsanitize-ignorelist", "-fsanitize-blacklist",
+	"-fsanitize-system", "-fsanitize-coverage-", "-fexperimental-sanitize-metadata", "-fxray-", "-fbasic-block-sections=", "--warning-suppression-mappings",
+	"-mllvm", "-Xclang"}
+
+func begins(w string, list []string) bool {
+	return slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(w, o) })
+}
 
 // Command returns the command of a job without its base, for a resultcache.Key. ok is false if its result may
 // depend on where the base is, whatever its outputs look like.
@@ -101,27 +112,35 @@ func (b Base) Command(body *job.Body) (c *job.Body, ok bool) {
 	if strings.HasPrefix(path.Base(body.Compiler), "clang-tidy") { // what it finds may depend on letters of names, and name none
 		return nil, false
 	}
-	named, mapped := false, false // files below the base are named absolutely; such names are mapped
+	named := b.Hide(body.Argv0) != body.Argv0 || b.Hide(body.Compiler) != body.Compiler // files below the base are named absolutely
+	mapped, matched := false, false                                                     // such names are mapped; or matched with patterns
 	for i, w := range body.Args {
-		for _, o := range barred {
-			if strings.HasPrefix(w, o) {
+		if begins(w, barred) {
+			return nil, false
+		}
+		matched = matched || begins(w, matching)
+		if old, by, isMap := prefixMap(w); isMap {
+			if b.shows(old, by) {
 				return nil, false
 			}
-		}
-		if old, isMap := prefixMap(w); isMap {
-			covers := old != "" && (string(b) == old || strings.HasPrefix(string(b)+"/", strings.TrimRight(old, "/")+"/"))
-			mapped = mapped || covers && !strings.HasPrefix(w, "-fdebug")
+			mapped = mapped || strings.TrimRight(old, "/") == string(b) && !strings.HasPrefix(w, "-fdebug")
 			continue
 		}
-		output := i > 0 && (body.Args[i-1] == "-o" || body.Args[i-1] == "-MF" || body.Args[i-1] == "-MT" || body.Args[i-1] == "-MQ")
-		named = named || !output && b.Hide(w) != w
+		switch before := body.Args[max(0, i-1)]; {
+		case !strings.Contains(w, string(b)):
+		case i > 0 && slices.Contains(written, before):
+		case !b.names(w, before, body.Name):
+			return nil, false // such as -DROOT="/base", which a compiler can take to pieces
+		default:
+			named = named || b.Hide(w) != w
+		}
 	}
 	for _, kv := range body.Env {
 		if name, _, _ := strings.Cut(kv, "="); name != "PWD" {
 			named = named || b.Hide(kv) != kv
 		}
 	}
-	if named && !mapped {
+	if named && (!mapped || matched) {
 		return nil, false
 	}
 	d := *body
@@ -134,6 +153,33 @@ func (b Base) Command(body *job.Body) (c *job.Body, ok bool) {
 	return &d, true
 }
 
+// written are options whose argument names an output, or stands in rules for make.
+var written = []string{"-o", "-MF", "-MT", "-MQ"}
+
+// names reports whether a word with the base in it, behind the word before, does nothing but name a file or a directory, so
+// that maps apply to what a compiler makes of it. source is the base name of the source.
+func (b Base) names(w, before, source string) bool {
+	name, option := w, ""
+	for _, o := range attached {
+		if rest, is := strings.CutPrefix(w, o); is && len(o) > len(option) {
+			name, option = strings.TrimPrefix(rest, "="), o
+		}
+	}
+	if rest, is := strings.CutPrefix(w, "--sysroot="); is {
+		name, option = rest, "--sysroot="
+	}
+	if !strings.HasPrefix(name, string(b)) || strings.HasPrefix(before, "-X") || strings.Count(name, string(b)) > 1 {
+		return false
+	}
+	return option != "" || slices.Contains(attached, before) || before == "--sysroot" || path.Base(w) == source && before != "-D" && before != "-U"
+}
+
+// shows reports whether a map of names that begin with old leaves a part of the base in them, so that it looks different
+// below another base. Compilers compare letters, not directories: /home/an stands for a part of /home/anna.
+func (b Base) shows(old, by string) bool {
+	return old != string(b) && strings.HasPrefix(string(b), old) || strings.Contains(by, string(b))
+}
+
 func (b Base) all(words []string) []string {
 	out := make([]string, len(words))
 	for i, w := range words {
@@ -142,17 +188,18 @@ func (b Base) all(words []string) []string {
 	return out
 }
 
-// prefixMap returns the old prefix of an option that maps names.
-func prefixMap(w string) (old string, ok bool) {
+// prefixMap returns the old prefix of an option that maps names, and the new one.
+func prefixMap(w string) (old, by string, ok bool) {
 	for _, o := range [...]string{"-ffile-prefix-map=", "-fmacro-prefix-map=", "-fdebug-prefix-map="} {
 		if rest, is := strings.CutPrefix(w, o); is {
-			if i := strings.LastIndexByte(rest, '='); i >= 0 {
-				return rest[:i], true
+			// gcc parts it at the first sign, clang at the last one or the first, by version.
+			if old, by, is = strings.Cut(rest, "="); !is || strings.Contains(by, "=") {
+				return "", "", true
 			}
-			return "", true
+			return old, by, true
 		}
 	}
-	return "", false
+	return "", "", false
 }
 
 // Output is an output of a compile.
@@ -172,7 +219,7 @@ func (b Base) Outputs(stdout, stderr []byte, files []Output) bool {
 			if _, ok := b.Rules(f.Data, b); !ok {
 				return false
 			}
-		} else if b.in(f.Data) {
+		} else if f.Kind == unit.OutputModule || outputs.Sealed(f.Data) || b.in(f.Data) {
 			return false
 		}
 	}

@@ -60,13 +60,42 @@ func TestCommand(t *testing.T) {
 		"-gsplit-dwarf -c ../a.c":                           false,
 		"-fprofile-arcs -c ../a.c":                          false,
 		"-ffile-prefix-map=/elsewhere=. -I$B/inc -c ../a.c": false,
+		// No map applies to a macro of the command.
+		"-ffile-prefix-map=$B=. -DROOT=\"$B\" -c a.c":                                           false,
+		"-ffile-prefix-map=$B=. -D ROOT=\"$B\" -c a.c":                                          false,
+		"-ffile-prefix-map=$B=. -D $B/a.c -c a.c":                                               false,
+		"-ffile-prefix-map=$B=. -DX$B=1 -c a.c":                                                 false,
+		"-ffile-prefix-map=$B=. -Wp,-DROOT=\"$B\" -c a.c":                                       false,
+		"-ffile-prefix-map=$B=. -Xpreprocessor -DROOT=$B -c a.c":                                false,
+		"-ffile-prefix-map=$B=. -Xclang $B/a.c -c a.c":                                          false,
+		"-ffile-prefix-map=$B=. -Wa,-I$B -c a.c":                                                false,
+		"-ffile-prefix-map=$B=. -fsomething=$B -c a.c":                                          false,
+		"-ffile-prefix-map=$B=. -isystem $B/i -include $B/b.h -c $B/a.c -MD -MT $B/x -o $B/a.o": true,
+		"-ffile-prefix-map=$B=. -I=$B/i --sysroot=$B/s -isystem$B/i -c a.c":                     true,
+		// Maps that leave the base, or a part of it.
+		"-ffile-prefix-map=$B=$B -c $B/a.c":                             false,
+		"-ffile-prefix-map=$B=$B/x -c a.c":                              false,
+		"-ffile-prefix-map=$B=. -ffile-prefix-map=/=/x -c $B/a.c":       false,
+		"-ffile-prefix-map=$B=. -fdebug-prefix-map=/h=x -g -c a.c":      false,
+		"-ffile-prefix-map=$B=. -fdebug-prefix-map=/w/=x -g -c a.c":     false,
+		"-ffile-prefix-map=$B=. -ffile-prefix-map=$B/build=b -c $B/a.c": true,
+		"-ffile-prefix-map=$B=a=b -c $B/a.c":                            false,
+		// What looks at parts of names.
+		"-ffile-prefix-map=$B=. -finstrument-functions-exclude-file-list=anna -c $B/a.c": false,
+		"-ffile-prefix-map=$B=. -fsanitize-undefined-strip-path-components=2 -c $B/a.c":  false,
+		"-ffile-prefix-map=$B=. -fsanitize-ignorelist=list -c $B/a.c":                    false,
+		"-fsanitize-ignorelist=list -c a.c":                                              true,
+		"-funique-source-file-names -c a.c":                                              false,
 	} {
 		one, ok := Base("/home/anna/p").Command(body("/home/anna/p", strings.Fields(line)...))
-		if ok != want {
-			t.Errorf("%s: %v", line, ok)
-		}
 		two, ok2 := Base("/w/bob").Command(body("/w/bob", strings.Fields(line)...))
-		if ok2 != ok || ok && fmt.Sprint(*one) != fmt.Sprint(*two) {
+		if (ok && ok2) != want {
+			t.Errorf("%s: %v, %v", line, ok, ok2)
+		}
+		if !want {
+			continue
+		}
+		if ok && fmt.Sprint(*one) != fmt.Sprint(*two) {
 			t.Errorf("%s: %v\n%+v\n%+v", line, ok2, one, two)
 		}
 	}
@@ -74,6 +103,11 @@ func TestCommand(t *testing.T) {
 		t.Error("a command outside of the base")
 	}
 	b := body("/b", "-c", "a.c")
+	b.Argv0 = "/b/tools/gcc"
+	if _, ok := Base("/b").Command(b); ok {
+		t.Error("a compiler below the base, whose headers have absolute names")
+	}
+	b = body("/b", "-c", "a.c")
 	b.Env = append(b.Env, "CPATH=/b/inc")
 	if _, ok := Base("/b").Command(b); ok {
 		t.Error("a variable names a directory below the base")
@@ -82,7 +116,7 @@ func TestCommand(t *testing.T) {
 
 func TestOutputs(t *testing.T) {
 	b := Base("/home/a/my-p")
-	object := func(s string) []Output { return []Output{{unit.OutputObject, []byte("\x7fELF " + s + " rest")}} }
+	object := func(s string) []Output { return []Output{{unit.OutputObject, []byte("text " + s + " rest")}} }
 	for s, want := range map[string]bool{"": true, "/home/a/my": true, "/home/a/my-p/x": false, "_GLOBAL__sub_I__home_a_my_p_x.cc": false, "/home/a/my-pq": false} {
 		if got := b.Outputs(nil, nil, object(s)); got != want {
 			t.Errorf("%q: %v", s, got)
@@ -90,6 +124,9 @@ func TestOutputs(t *testing.T) {
 	}
 	if b.Outputs(nil, []byte("/home/a/my-p/a.c:1: warning"), nil) {
 		t.Error("a message that names a file below the base")
+	}
+	if b.Outputs(nil, nil, object("")) != true || b.Outputs(nil, nil, []Output{{unit.OutputObject, []byte("BC\xc0\xde")}}) || b.Outputs(nil, nil, []Output{{unit.OutputModule, nil}}) {
+		t.Error("an output whose names cannot be seen")
 	}
 }
 

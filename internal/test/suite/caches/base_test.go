@@ -31,6 +31,7 @@ func baseDir(t *testing.T, cc string) {
 			"inc/a.h":         "#define A 1\n",
 			"inc/sub/b.h":     "#define B 2\n",
 			"build/.keep":     "",
+			"src/root.c":      "void f(char *p) { __builtin_strcpy(p, ROOT); }\n", // in pieces: as numbers
 			"src/name.c":      "const unsigned long n = sizeof __FILE__;\n",
 			"src/warning.c":   "int g(void) { int unused; return 0; }\n",
 			"src/not-there.c": "#if __has_include(\"maybe.h\")\n#include \"maybe.h\"\n#endif\nint h;\n",
@@ -56,6 +57,8 @@ func baseDir(t *testing.T, cc string) {
 		{[]string{"-O2", "-I$B/inc", "-c", "$B/src/a.c", "-o", "a.o"}, false},
 		{[]string{"-c", "$B/src/name.c", "-o", "a.o"}, false},
 		{[]string{mapped, "-c", "$B/src/name.c", "-o", "a.o"}, true},
+		{[]string{"-O2", mapped, "-DROOT=\"$B\"", "-c", "../src/root.c", "-o", "a.o"}, false},
+		{[]string{"-O2", mapped, "-DROOT=\".\"", "-c", "../src/root.c", "-o", "a.o"}, true},
 		{[]string{mapped, "-Wall", "-c", "$B/src/warning.c", "-o", "a.o"}, false}, // its message names the file
 		{[]string{mapped, "-Wall", "-c", "../src/warning.c", "-o", "a.o"}, true},
 		{[]string{mapped, "-c", "$B/src/not-there.c", "-o", "a.o"}, true},
