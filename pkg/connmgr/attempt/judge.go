@@ -74,6 +74,10 @@ func (a *Attempt) distrust(r *job.Result, mem []byte) *Outcome {
 		return nil
 	}
 	l, h := a.link, a.Host.Addr
+	if errors.Is(err, trust.ErrInode) {
+		return &Outcome{Final: true, Blame: scheduler.Unused, Local: &ipc.GoLocal{Reason: reason.NotReproducible + "inode", Host: h,
+			Detail: "the " + what + " of " + h + " has " + err.Error()}}
+	}
 	if !errors.Is(err, outputs.ErrForged) {
 		a.Log.Info("a result is not taken: compiled here to be sure", "job", a.ID, "source", a.Name, "host", h, "what", "its "+what, "err", err)
 		a.Metrics.Distrusted("doubt")

@@ -61,7 +61,8 @@ func Result(r *job.Result, body *job.Body, window uint64) error {
 // Contents checks the files and messages of a result, unpacked in mem, against what the compiler here would
 // have made of body. object waits for the kind of object that it makes, and returns false if that is not
 // known; m are the names of C++ modules that its rules for make may have. If there is an error, what names the
-// part that it is about, such as "dependency file"; the error wraps outputs.ErrForged or outputs.ErrDoubt.
+// part that it is about, such as "dependency file"; the error wraps outputs.ErrForged or outputs.ErrDoubt, and
+// may be ErrInode.
 func Contents(r *job.Result, mem []byte, body *job.Body, m modules.Rules, object func() (outputs.Object, bool)) (what string, err error) {
 	if what, err = files(r, mem, body, m, object); err != nil {
 		return what, err
@@ -70,6 +71,14 @@ func Contents(r *job.Result, mem []byte, body *job.Body, m modules.Rules, object
 	for _, s := range [...]job.Segment{r.Stdout, r.Stderr} {
 		if err := outputs.CheckWords(part(mem, s), style); err != nil {
 			return "messages", err
+		}
+		if err := inode(body, part(mem, s)); err != nil {
+			return "messages", err
+		}
+	}
+	for i := range r.Files {
+		if err := inode(body, part(mem, r.Files[i].Segment)); err != nil {
+			return kindWords[body.Outputs[r.Files[i].Index].Kind], err
 		}
 	}
 	return "", nil
