@@ -113,10 +113,18 @@ func (f *flow) placeAll(r *result) error {
 			return err
 		}
 	}
-	// The object comes last, as from a compiler: a file of rules may be a link to it.
-	for _, last := range [...]bool{false, true} {
+	// The object comes last, as from a compiler: a file of rules may be a link to it. What is appended cannot be taken
+	// back if anything else fails.
+	for turn := range 3 {
 		for _, out := range r.Files {
-			if (out.Index == 0) != last {
+			own := 0
+			switch {
+			case f.plan.Appends(outputs[out.Index]):
+				own = 2
+			case out.Index == 0:
+				own = 1
+			}
+			if own != turn {
 				continue
 			}
 			if err := f.plan.Place(outputs[out.Index], f.slot.sink, int64(out.Off), int64(out.Len)); err != nil {

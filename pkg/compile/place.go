@@ -13,84 +13,6 @@ import (
 // caller compiles here: then the error, and what is left behind, are the compiler's own.
 var ErrPlace = errors.New("cannot place output")
 
-// manner is the way a compiler writes a file.
-type manner uint8
-
-const (
-	// An existing file is opened and truncated, through links too. It keeps its mode.
-	inPlace manner = iota
-	// as and objcopy: a regular file that is not empty, or a symbolic link to one, is unlinked
-	// first. A special file and an empty one are written in place.
-	unlinked
-	// A temporary file replaces a regular or a missing file. A special file is written in place,
-	// and one that is not writable is refused.
-	renamed
-	// Anything except a special file is removed first.
-	replaced
-	// Versions differ between inPlace (clang 19) and renamed (clang 16). It is done as renamed, and only if both leave
-	// the same.
-	alike
-)
-
-// mannerOf returns how the compiler writes an output (gcc 11 and 12, clang 13 to 19).
-func (p *Plan) mannerOf(out unit.Output) manner {
-	main := out.Kind == unit.OutputObject || out.Kind == unit.OutputAssembly
-	switch {
-	case out.Kind == unit.OutputModule && p.Driver.Family == GCC:
-		return replaced
-	case out.Kind == unit.OutputModule:
-		return alike
-	}
-	suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
-	if p.Driver.Family == GCC {
-		if out.Kind == unit.OutputObject || suffix == "dwo" || !main && suffix == "o" {
-			return unlinked
-		}
-		return inPlace
-	}
-	switch {
-	case main && p.ownAs() == gnuAs && out.Kind == unit.OutputObject:
-		return unlinked
-	case main && p.ownAs() == laterAs && out.Kind == unit.OutputObject:
-		return inPlace
-	case main:
-		return renamed
-	case out.Kind == unit.OutputStackUsage || out.Kind == unit.OutputDependency:
-		return inPlace
-	}
-	switch suffix {
-	case "i", "ii", "mi", "mii", "s", "bc": // -save-temps
-		return renamed
-	case "dia":
-		return replaced
-	}
-	return inPlace
-}
-
-// The assemblers that clang may use for an object.
-const (
-	clangAs = iota // the compiler itself
-	gnuAs          // as
-	laterAs        // clang -cc1as, in a process of its own
-)
-
-// ownAs returns the assembler that this command uses.
-func (p *Plan) ownAs() int {
-	own := clangAs
-	if p.assembles() {
-		own = laterAs
-	}
-	for _, o := range p.options {
-		switch w := o.words[0]; {
-		case w == "-fno-integrated-as" || w == "-no-integrated-as":
-			return gnuAs // also where an option for the other one follows: Place is then slightly off, or runs here
-		case w == "-save-temps" || w == "--save-temps" || strings.HasPrefix(w, "-save-temps=") || strings.HasPrefix(w, "--save-temps="):
-			own = laterAs
-		}
-	}
-	return own
-}
-
 // Place writes length bytes at offset off of the file fd to where the output out of p belongs,
 // as the compiler would. fd stays open and keeps its offset.
 //
@@ -132,6 +54,9 @@ func (p *Plan) CanPlace(out unit.Output, length int64) error {
 	}
 	if err == nil && !(keeps && there.exists) && !(keeps && there.link) {
 		err = syscall.Access(out.Name[:strings.LastIndexByte(out.Name, '/')+1]+".", wOK|xOK)
+	}
+	if how == appended && there.regular {
+		length += there.size
 	}
 	var limit syscall.Rlimit
 	if err == nil && syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && uint64(length) > limit.Cur {
@@ -189,6 +114,7 @@ type standing struct {
 	empty   bool
 	link    bool // a symbolic link, wherever it leads
 	shared  bool // has another name
+	size    int64
 }
 
 // look examines name. A file that cannot be an output is an error.
@@ -202,7 +128,7 @@ func look(name string) (there standing, err error) {
 		return there, nil
 	}
 	there.exists, there.regular, there.empty = true, st.Mode&syscall.S_IFMT == syscall.S_IFREG, st.Size == 0
-	there.shared = st.Nlink > 1
+	there.shared, there.size = st.Nlink > 1, st.Size
 	const full = 1<<8 | 7 // device number of /dev/full
 	if err == nil && !there.regular && (st.Mode&syscall.S_IFMT != syscall.S_IFCHR || st.Rdev == full) {
 		// Writing to a pipe would block; a directory and a socket cannot be written.
@@ -218,11 +144,11 @@ func look(name string) (there standing, err error) {
 func (s standing) keeps(how manner) bool {
 	switch {
 	case !s.exists:
-		return s.link && (how == inPlace || how == unlinked)
+		return s.link && (how == inPlace || how == unlinked || how == appended)
 	case !s.regular:
 		return how != replaced || !s.link
 	}
-	return how == inPlace || how == unlinked && s.empty
+	return how == inPlace || how == appended || how == unlinked && s.empty
 }
 
 func place(name string, how manner, fd int, off, length int64) error {
@@ -243,6 +169,9 @@ func place(name string, how manner, fd int, off, length int64) error {
 			return placeError(name, err)
 		}
 	}
+	if how == appended {
+		return appendTo(name, fd, off, length)
+	}
 	dst, err := open(name, syscall.O_CREAT|syscall.O_TRUNC)
 	if err != nil {
 		return placeError(name, err)
@@ -251,6 +180,33 @@ func place(name string, how manner, fd int, off, length int64) error {
 		if !keeps {
 			_ = syscall.Unlink(name)
 		}
+		return placeError(name, err)
+	}
+	return nil
+}
+
+// appendTo writes behind what is in the file name, in one piece where others append to it at the same time.
+func appendTo(name string, fd int, off, length int64) error {
+	b := make([]byte, length)
+	n := 0
+	err := retry(func() (err error) { n, err = syscall.Pread(fd, b, off); return err })
+	if err == nil && int64(n) < length {
+		err = syscall.EIO
+	}
+	var dst int
+	if err == nil {
+		dst, err = open(name, syscall.O_CREAT|syscall.O_APPEND)
+	}
+	if err != nil {
+		return placeError(name, err)
+	}
+	if n, err = syscall.Write(dst, b); err == nil && n < len(b) {
+		err = syscall.ENOSPC
+	}
+	if cerr := syscall.Close(dst); err == nil {
+		err = cerr
+	}
+	if err != nil {
 		return placeError(name, err)
 	}
 	return nil

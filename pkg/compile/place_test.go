@@ -38,6 +38,17 @@ var allWritten = [...]written{
 	{"-c -save-temps", unit.Output{Kind: unit.OutputSide, Name: "a.bc"}, "clang"},
 	{"-S -emit-llvm", unit.Output{Kind: unit.OutputAssembly, Name: "a.ll"}, "clang"},
 	{"-c -fsave-optimization-record", unit.Output{Kind: unit.OutputSide, Name: "a.opt.yaml"}, "clang"},
+	// Whatever their suffix:
+	{"-c -MD -MF d.o", unit.Output{Kind: unit.OutputDependency, Name: "d.o"}, ""},
+	{"-c -MD -MF d.dwo", unit.Output{Kind: unit.OutputDependency, Name: "d.dwo"}, ""},
+	{"-S -o a.dwo", unit.Output{Kind: unit.OutputAssembly, Name: "a.dwo"}, ""},
+	{"-c -aux-info x.o", unit.Output{Kind: unit.OutputSide, Name: "x.o"}, "gcc"},
+	{"-c -fdump-tree-gimple=x.dwo", unit.Output{Kind: unit.OutputSide, Name: "x.dwo"}, "gcc"},
+	{"-c --serialize-diagnostics x.s", unit.Output{Kind: unit.OutputSide, Name: "x.s"}, "clang"},
+	{"-c -fsave-optimization-record -foptimization-record-file=x.s", unit.Output{Kind: unit.OutputSide, Name: "x.s"}, "clang"},
+	{"-c -flto=thin -fthin-link-bitcode=x.bc", unit.Output{Kind: unit.OutputSide, Name: "x.bc"}, "clang"},
+	{"-c -O3 -fopt-info-all=x.txt", unit.Output{Kind: unit.OutputSide, Name: "x.txt"}, "gcc"},
+	{"-c -O3 -fopt-info-all=x.o", unit.Output{Kind: unit.OutputSide, Name: "x.o"}, "gcc"},
 	{"-c --serialize-diagnostics x.dia", unit.Output{Kind: unit.OutputSide, Name: "x.dia"}, "clang"},
 }
 
@@ -101,8 +112,12 @@ func planOf(cc string, w written, dir string) *Plan {
 	if w.out.Kind != unit.OutputObject && w.out.Kind != unit.OutputAssembly {
 		p.Outputs = append([]unit.Output{{Kind: unit.OutputObject, Name: dir + "main.o"}}, p.Outputs...)
 	}
-	for _, word := range strings.Fields(w.words) {
-		p.options = append(p.options, option{words: []string{word}})
+	parsed := Parse(append(strings.Fields(w.words), "a.c"), d, nil)
+	for _, o := range parsed.options {
+		if before, ok := strings.CutSuffix(o.arg, w.out.Name); ok {
+			o.arg = before + dir + w.out.Name
+		}
+		p.options = append(p.options, o)
 	}
 	return p
 }

@@ -136,6 +136,10 @@ func (s *Several) option(c class, words []string, arg string) bool {
 	switch c {
 	case unknown, isQuery, isPreprocess, isDependencies, modeSyntax, toolDir, hereToolPath, specFile, hereSpecs:
 		return false
+	case optInfo:
+		if strings.Contains(arg, "=") {
+			return false // appended to: if the whole command had to run here after all, lines would be there twice
+		}
 	case modeCompile, modeAssembly:
 		s.Links = false
 	case dependAuto:

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -93,7 +94,7 @@ func files(r *job.Result, mem []byte, body *job.Body, m modules.Rules, object fu
 		what = kindWords[out.Kind]
 		suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
 		switch {
-		case out.Kind == unit.OutputObject || out.Kind == unit.OutputSide && (suffix == "o" || suffix == "dwo"):
+		case out.Kind == unit.OutputObject || out.Kind == unit.OutputSide && (suffix == "o" || suffix == "dwo") && !named(body.Args, out.Name):
 			if len(content) == 0 && (r.Exit != 0 || out.Kind == unit.OutputSide && body.Outputs[0].Kind == unit.OutputAssembly) {
 				continue // clang makes an empty .dwo beside assembly
 			}
@@ -109,6 +110,11 @@ func files(r *job.Result, mem []byte, body *job.Body, m modules.Rules, object fu
 		}
 	}
 	return "", nil
+}
+
+// named reports whether a word of a command names a side file, which is then of any kind: -fopt-info=x.o.
+func named(args []string, name string) bool {
+	return slices.ContainsFunc(args, func(w string) bool { return w == name || strings.HasSuffix(w, "="+name) })
 }
 
 // kindWords are the names of output kinds in messages to the user.

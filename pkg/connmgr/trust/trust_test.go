@@ -104,6 +104,17 @@ func TestEmptySideFiles(t *testing.T) {
 	}
 }
 
+// TestNamedSideFiles: a side file that the command names is no object, whatever its name.
+func TestNamedSideFiles(t *testing.T) {
+	for args, want := range map[string]bool{"-fopt-info-all=x.dwo": true, "-aux-info x.dwo": true, "-gsplit-dwarf -o x.o": false} {
+		body := &job.Body{Args: strings.Fields(args), Outputs: []unit.Output{{Kind: unit.OutputSide, Name: "x.dwo"}}}
+		r := &job.Result{Files: []job.File{{Segment: job.Segment{Len: 4}}}}
+		if _, err := Contents(r, []byte("text"), body, modules.Rules{}, func() (outputs.Object, bool) { return outputs.Object{}, false }); (err == nil) != want {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
 // TestModuleRules: rules for make may name the command's own modules, and no others.
 func TestModuleRules(t *testing.T) {
 	body := &job.Body{Args: []string{"-std=c++20", "-fmodules-ts", "-MD", "-c", "x.cc"}, Cwd: "/w", Name: "x.cc", Files: []unit.File{{Name: "x.cc"}, {Name: "gcm.cache/A.gcm"}},
