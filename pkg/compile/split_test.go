@@ -234,3 +234,12 @@ func TestSplitEveryOption(t *testing.T) {
 		}
 	}
 }
+
+// TestSplitNotWhatIsAppendedTo: lines would be there twice if the whole command had to run here after all.
+func TestSplitNotWhatIsAppendedTo(t *testing.T) {
+	for words, want := range map[string]bool{"-O3 -c a.c b.c": true, "-O3 -fopt-info-vec -c a.c b.c": true, "-O3 -fopt-info-vec=v.txt -c a.c b.c": false} {
+		if s := Split(strings.Fields(words), Driver{}); (s != nil) != want {
+			t.Errorf("%s: %v", words, s)
+		}
+	}
+}

@@ -140,6 +140,7 @@ func readOtherwise(t *testing.T, cc string) {
 		args  []string // besides -MD -c a.c
 		read  map[string]string
 		gcc   bool // of gcc only
+		clang bool // of clang only
 		never bool // nothing counts as unread
 	}{
 		{name: "data of the assembler's", files: map[string]string{"a.c": "asm(\".incbin \\\"x.h\\\"\");\n#ifdef NO\n#include \"x.h\"\n#include \"no.h\"\n#endif\n", "x.h": "int x;\n"},
@@ -167,8 +168,17 @@ func readOtherwise(t *testing.T, cc string) {
 		{name: "a header that -MMD leaves out, by the flag of a line", never: true, files: map[string]string{
 			"a.c": "# 1 \"a.c\" 3\n#include \"x.h\"\n#ifdef NO\n#include \"no.h\"\n#endif\nint a = X;\n", "x.h": "#define X 1\n"},
 			args: []string{"-MMD"}, read: map[string]string{"x.h": "#define X 2\n"}},
+		{name: "a header that -MMD leaves out, by the flag of a line that is spelt otherwise", never: true, files: map[string]string{
+			"a.c": "/**/ %:/**/1 \"a.c\" 3\n#include \"x.h\"\n#ifdef NO\n#include \"no.h\"\n#endif\nint a = X;\n", "x.h": "#define X 1\n"},
+			args: []string{"-MMD"}, read: map[string]string{"x.h": "#define X 2\n"}},
+		{name: "a header that -MMD leaves out, by the beginning of its name", clang: true, never: true, files: map[string]string{
+			"a.c": "#include <sys/x.h>\n#ifdef NO\n#include \"no.h\"\n#endif\nint a = X;\n", "inc/sys/x.h": "#define X 1\n"},
+			args: []string{"-MMD", "-Iinc", "--system-header-prefix=sys/"}, read: map[string]string{"inc/sys/x.h": "#define X 2\n"}},
+		{name: "a header that -MMD leaves out, by a macro of the command", clang: true, never: true, files: map[string]string{
+			"a.c": "#include \"s.h\"\n#ifdef NO\n#include \"no.h\"\n#endif\nint a = X;\n", "s.h": "P\n#include \"x.h\"\n", "x.h": "#define X 1\n"},
+			args: []string{"-MMD", "-DP=_Pragma(\"GCC system_header\")"}, read: map[string]string{"x.h": "#define X 2\n"}},
 	} {
-		if c.gcc && cc != "gcc" {
+		if c.gcc && cc != "gcc" || c.clang && cc != "clang" {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
