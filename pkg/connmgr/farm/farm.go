@@ -82,6 +82,7 @@ type Host struct {
 	lastWant time.Time
 	lostAt   time.Time
 	answered time.Time // when a connection was first accepted, in a series of attempts without a Welcome
+	hangsUp  time.Time // the first of the latest attempts, all of which the host hung up on
 	retry    time.Time // after a loss: when to dial again
 	jobs     counts
 	refused  string // why it refused the last job; empty if it did not

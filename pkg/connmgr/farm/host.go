@@ -13,7 +13,7 @@ import (
 func (h *Host) upLocked(l *conn) {
 	now := time.Now()
 	h.link, h.links, h.lastErr, h.state = l, []*conn{l}, nil, Up
-	h.answered, h.refused = time.Time{}, ""
+	h.answered, h.hangsUp, h.refused = time.Time{}, time.Time{}, ""
 	can := l.Welcome()
 	ids, listed := l.Toolchains()
 	h.f.sched.Up(now, h.Addr, scheduler.Capacity{
@@ -41,10 +41,11 @@ func (h *Host) downLocked(err error) {
 	if h.f.ctx.Err() == nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
 		h.f.o.Log.Warn("host lost", "host", h.Addr, "err", err)
 	}
+	h.lostAt = time.Now()
+	denied := h.hungUpLocked(h.lostAt, err) || link.Hopeless(err)
 	h.link, h.links, h.lastErr, h.state = nil, nil, err, Down
 	h.answered = time.Time{}
-	h.lostAt = time.Now()
-	h.retry = h.f.sched.Lost(h.lostAt, h.Addr, err.Error(), link.Hopeless(err))
+	h.retry = h.f.sched.Lost(h.lostAt, h.Addr, err.Error(), denied)
 }
 
 // toolchainsLocked tells the scheduler which compilers h has.

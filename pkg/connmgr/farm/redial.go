@@ -3,6 +3,8 @@ package farm
 import (
 	"errors"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 )
 
 // A host that no job has asked for during wantedFor is dialled less often, once per unwantedPause, until a
@@ -56,6 +58,23 @@ func (h *Host) startsLocked(err error) bool {
 	}
 	h.retry = now.Add(startPause)
 	return true
+}
+
+// hangUpTime is how long a host may hang up on every attempt and still count as one that is starting. A proxy in front of a daemon that
+// is not there yet does so as well, a daemon with another identity, or another program at that port, for good.
+const hangUpTime = 5 * time.Second
+
+// hungUpLocked notes the outcome of an attempt to connect. It reports whether the host has taken connections and hung up on them,
+// and done nothing else, for hangUpTime: then it refuses this machine, and no job waits for it.
+func (h *Host) hungUpLocked(now time.Time, err error) bool {
+	if h.state != Starting && !(h.state == Connecting && link.HungUp(err)) || errors.Is(err, errSilent) {
+		h.hangsUp = time.Time{}
+		return false
+	}
+	if h.hangsUp.IsZero() {
+		h.hangsUp = now
+	}
+	return now.Sub(h.hangsUp) >= hangUpTime
 }
 
 // errSilent ends an attempt to connect in which the connection was accepted but no message came in time.

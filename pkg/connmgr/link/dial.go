@@ -191,6 +191,13 @@ func unproven(err error) bool {
 	return errors.As(err, &e) && e.Cause != identity.CauseClosed && e.Cause != identity.CauseTimeout && e.Cause != identity.CauseTooMany
 }
 
+// HungUp reports whether the peer of a Dial ended a TLS handshake without a word, as one does that speaks no TLS, and as a proxy does
+// whose daemon is not there yet.
+func HungUp(err error) bool {
+	var e *identity.Error
+	return errors.As(err, &e) && e.Cause == identity.CauseClosed
+}
+
 // rejection is a daemon's refusal of the connection.
 type rejection struct{ job.Rejection }
 
