@@ -76,7 +76,7 @@ func (f *flow) fallback(here *ipc.GoLocal) int {
 		}
 		return int(here.Code)
 	}
-	if here.Trouble {
+	if here.Trouble && (f.unmanaged == "" || f.set.news(f.unmanaged)) {
 		f.set.say(1, orReason(here), "; compiled here")
 	}
 	return f.runHere(f.cmd)
@@ -113,10 +113,11 @@ func (f *flow) lostManager(err error) *ipc.GoLocal {
 }
 
 // noManager returns the answer to use when there is no manager to ask.
-func noManager(err error) *ipc.GoLocal {
+func (f *flow) noManager(err error) *ipc.GoLocal {
+	f.unmanaged = reason.Manager // whether no manager starts, or did not start a moment ago
 	code := uint8(reason.ExitConnect)
 	if r, ok := err.(*startRefusal); ok {
-		code = r.code
+		code, f.unmanaged = r.code, r.line
 	}
 	return &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: code, Detail: err.Error()}
 }

@@ -22,6 +22,7 @@ type flow struct {
 	slot *slot     // leased; nil where there is none
 	// managerGone says that the manager ended the connection, or died, while it owed an answer.
 	managerGone bool
+	unmanaged   string         // not empty: there is no manager to ask, and none can be started; for settings.news, why
 	announced   bool           // the manager knows that this command makes a precompiled header
 	said        *driver.Answer // what the driver would run for the plan, as far as it was asked
 	plugins     []string       // files of what the compiler loads (-fplugin=)

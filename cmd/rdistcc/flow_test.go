@@ -321,8 +321,10 @@ func TestExitCodes(t *testing.T) {
 	if o := b.run(rdistcc); o.code != 101 || !strings.Contains(o.stderr, "usage") {
 		t.Errorf("no arguments: %+v", o)
 	}
-	if o := b.run(rdistcc, "--help"); o.code != 0 || !strings.Contains(o.stdout, "rdistcc COMPILER") {
-		t.Errorf("--help: %+v", o)
+	for _, word := range []string{"--help", "help", "-h", "-help"} {
+		if o := b.run(rdistcc, word); o.code != 0 || !strings.Contains(o.stdout, "rdistcc COMPILER") {
+			t.Errorf("%s: %+v", word, o)
+		}
 	}
 	// A plain build knows no version, and has no rdistcc-cm beside it to ask here.
 	if o := b.run("env", "-u", "PATH", rdistcc, "--version"); o.code != 0 || o.stdout != "rdistcc devel\n" {

@@ -38,7 +38,8 @@ func run(argv, env []string) int {
 		return reason.ExitArguments
 	}
 	switch word := argv[1]; {
-	case word == "--help", word == "help" && len(argv) == 2:
+	// To cc, -h is an option of the linker's, with a value, and -help means nothing: alone, they are meant for us.
+	case word == "--help", len(argv) == 2 && (word == "help" || word == "-h" || word == "-help"):
 		return write(1, usage)
 	case word == "--version":
 		return set.tellVersion()
@@ -119,7 +120,9 @@ func (s *settings) distribute(c command) int {
 		return s.replace(c)
 	}
 	for _, line := range s.complaints {
-		s.say(1, line)
+		if s.news(line) {
+			s.say(1, line)
+		}
 	}
 	f := &flow{set: s, cmd: c, in: newInterrupts()}
 	return f.do()

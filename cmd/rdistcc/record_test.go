@@ -111,7 +111,7 @@ func TestWhereLinesGo(t *testing.T) {
 	b.wants(b.run(rdistcc, gcc, "-c", "hello.c"), 0, want)
 
 	cmd := b.cmd(rdistcc, gcc, "-c", "hello.c")
-	cmd.Env = append(cmd.Env, "RDISTCC_LOG="+b.path("log"))
+	cmd.Env = append(cmd.Env, "RDISTCC_BUILD=2", "RDISTCC_LOG="+b.path("log"))
 	b.wants(b.finish(cmd), 0, "")
 	if log := b.read("log"); !strings.HasSuffix(log, want) {
 		t.Errorf("log: %q", log)
@@ -123,13 +123,13 @@ func TestWhereLinesGo(t *testing.T) {
 	}
 	defer f.Close()
 	cmd = b.cmd(rdistcc, gcc, "-c", "hello.c")
-	cmd.Env = append(cmd.Env, "UNCACHED_ERR_FD=3")
+	cmd.Env = append(cmd.Env, "RDISTCC_BUILD=3", "UNCACHED_ERR_FD=3")
 	cmd.ExtraFiles = []*os.File{f}
 	b.wants(b.finish(cmd), 0, "")
 	if log := b.read("uncached"); !strings.HasSuffix(log, want) {
 		t.Errorf("UNCACHED_ERR_FD: %q", log)
 	}
 	cmd = b.cmd(rdistcc, gcc, "-c", "hello.c")
-	cmd.Env = append(cmd.Env, "UNCACHED_ERR_FD=33")
+	cmd.Env = append(cmd.Env, "RDISTCC_BUILD=4", "UNCACHED_ERR_FD=33")
 	b.wants(b.finish(cmd), 0, want)
 }

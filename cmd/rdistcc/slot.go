@@ -127,7 +127,7 @@ func (f *flow) request(l *ipc.Lease) (kind ipc.Kind, fields []byte, here *ipc.Go
 	for first := true; ; first = false {
 		conn, err := f.set.connect(true)
 		if err != nil {
-			return 0, nil, noManager(err)
+			return 0, nil, f.noManager(err)
 		}
 		f.conn = conn
 		f.in.holds(conn, 0)

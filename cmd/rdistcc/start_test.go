@@ -168,7 +168,7 @@ func TestManagerThatDoesNotStart(t *testing.T) {
 	if log := b.read("state/" + ipc.LogName); log != "no config\n" {
 		t.Errorf("log: %q", log)
 	}
-	b.wants(b.run(program, "gcc", "-c", "hello.c"), 0, "connection manager did not start a moment ago "+see)
+	b.wants(b.run("env", "RDISTCC_BUILD=another", program, "gcc", "-c", "hello.c"), 0, "connection manager did not start a moment ago "+see)
 	if n := strings.Count(b.read("notes"), "\n"); n != 1 {
 		t.Errorf("%d attempts, want 1: the second would only cost time", n)
 	}

@@ -209,6 +209,11 @@ func TestBadHostList(t *testing.T) {
 	if s := r.m.Status(); s.NoHosts != 0 || s.Jobs[0].Reason != "host-list" {
 		t.Errorf("counted as %+v, %d without hosts", s.Jobs, s.NoHosts)
 	}
+	for i, list := range []string{"user@host", "user@host", "user@other"} {
+		if no := r.goLocal(list, "int x;"); no.Trouble != (i == 2) || no.Code != reason.ExitHostList {
+			t.Errorf("answer %d after that, about %s: %+v, want each list told once", i, list, no)
+		}
+	}
 	r.idle()
 }
 

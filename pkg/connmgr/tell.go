@@ -16,6 +16,8 @@ import (
 func (c *client) tell(no *ipc.GoLocal) {
 	about := no.Reason
 	switch no.Reason {
+	case reason.HostList:
+		about = no.Detail
 	case reason.NoHosts:
 		about = no.Detail // a list may be empty now and wrong later
 		// A list that names only this machine asks for exactly that.

@@ -100,6 +100,7 @@ const (
 	SocketName = "cm.sock"
 	LockName   = "start.lock"
 	LogName    = "cm.log"
+	ToldName   = "told"
 )
 
 // StateDir returns the directory of the socket, according to the environment: RDISTCC_DIR if set, otherwise
