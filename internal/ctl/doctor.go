@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -98,19 +99,17 @@ func (c *ctl) doctor(args []string, timeout time.Duration, asJSON bool) error {
 	if d.timeout == 0 {
 		d.timeout = d.cfg.Limits.ConnectTimeout
 	}
-	d.compilers(here)
 	var hosts []hostlist.Host
 	if len(args) > 0 {
-		h, err := d.named(args[0])
+		h, err := d.named(here, args[0])
 		if err != nil {
 			return err
 		}
 		hosts = []hostlist.Host{h}
-		here.all = nil // the outcome appears below, where it matters
-		if d.id == nil {
-			d.settings(here)
-		}
+		d.compilers(&findings{}) // the outcome appears below, where it matters
+		here.all = slices.DeleteFunc(here.all, func(f finding) bool { return f.Status == doctorOK })
 	} else {
+		d.compilers(here)
 		d.machine(here)
 		hosts = d.hosts(here)
 	}
@@ -173,20 +172,24 @@ func (c *ctl) report(all [][]finding, asJSON bool) error {
 }
 
 // named returns the host that the command line names: one of the list, with its port, or any other.
-func (d *doctor) named(text string) (hostlist.Host, error) {
-	if list, _, err := d.c.list(); err == nil {
-		for _, h := range list.Hosts {
-			if h.Name == text || h.Addr() == text {
-				return h, nil
-			}
+func (d *doctor) named(f *findings, text string) (hostlist.Host, error) {
+	list, _, err := d.c.list()
+	if err != nil && !d.broken {
+		f.fail("hosts", err.Error(), listRemedy)
+	}
+	for _, h := range list.Hosts {
+		if h.Name == text || h.Addr() == text {
+			return h, nil
 		}
 	}
-	list, err := hostlist.ParseEntries([]string{text})
+	list, err = hostlist.ParseEntries([]string{text})
 	if err != nil || len(list.Hosts) != 1 {
 		return hostlist.Host{}, failf(reason.ExitArguments, "%q is no host: name it as the host list would, say build7 or build7:7632", text)
 	}
 	return list.Hosts[0], nil
 }
+
+const listRemedy = "correct the host list: docs/usage.md has its form"
 
 // hosts returns the hosts of the list; for names that stand for several, those that the manager has found.
 func (d *doctor) hosts(f *findings) []hostlist.Host {
@@ -195,7 +198,7 @@ func (d *doctor) hosts(f *findings) []hostlist.Host {
 		return nil // for the same reason
 	}
 	if err != nil {
-		f.fail("hosts", err.Error(), "correct the host list: docs/usage.md has its form")
+		f.fail("hosts", err.Error(), listRemedy)
 		return nil
 	}
 	var hosts []hostlist.Host
@@ -233,10 +236,10 @@ func (d *doctor) hosts(f *findings) []hostlist.Host {
 
 // settings reads the configuration, and the identity that it names.
 func (d *doctor) settings(f *findings) {
-	path, explicit := config.Locate(d.c.getenv)
+	path, _ := config.Locate(d.c.getenv)
 	cfg, err := config.Load(path)
 	switch st, serr := os.Stat(path); {
-	case err != nil && explicit || err != nil && serr == nil:
+	case err != nil:
 		f.fail("config", err.Error(), "correct the file; deploy/config.yaml of rdistcc shows every setting")
 	case serr != nil:
 		f.ok("config", "none: defaults")

@@ -74,16 +74,19 @@ func (d *doctor) host(f *findings, h hostlist.Host) {
 			return
 		}
 	}
-	var found *localTool
+	var found, coming *localTool
 	var id unit.ToolchainID
 	d.alongside(ctx, c, beat, func() {
-		found, id = d.toolchains(ctx, f, ids, func() (*parcel.About, error) { return d.takes(ctx, dev, h.Addr()) })
+		found, coming, id = d.toolchains(ctx, f, ids, func() (*parcel.About, error) { return d.takes(ctx, dev, h.Addr()) })
 	})
 	d.places(f, w)
 	d.confinement(f, w)
 	d.roundTrip(ctx, f, c)
-	if found != nil {
+	switch {
+	case found != nil:
 		d.compile(ctx, f, c, found, id)
+	case coming != nil:
+		f.warn("compile", "not tried: the host has none of the compilers here yet", fmt.Sprintf("rdistcc toolchain send %s %s, then ask again; or just compile", h.Addr(), coming.names[0]))
 	}
 }
 
@@ -173,6 +176,9 @@ func (d *doctor) notConnected(f *findings, x *doctorDial, err error) {
 	var rejected *rawjob.Rejected
 	late := isLate(err)
 	switch {
+	case errors.As(err, &who) && who.Cause == identity.CauseClosed && x.host.Port == hostlist.DistccPort:
+		f.fail("service", "hangs up on TLS: "+hostlist.DistccPortNote, distccPortRemedy)
+		return
 	case errors.As(err, &who):
 		f.ok("tcp", "%s answers", x.remote())
 		f.fail("identity", who.Text, d.identityRemedy(who))
@@ -191,11 +197,15 @@ func (d *doctor) notConnected(f *findings, x *doctorDial, err error) {
 		f.fail("version", err.Error(), "install the same rdistcc on both")
 	case late:
 		f.fail("service", fmt.Sprintf("accepts connections and says nothing within %v", d.timeout), "is it rdistccd that listens there? Under load, try a longer --timeout")
+	case x.host.Port == hostlist.DistccPort:
+		f.fail("service", "closes the connection before it has begun: "+hostlist.DistccPortNote, distccPortRemedy)
 	default:
 		f.fail("service", "closes the connection before it has begun: "+lastWord(err),
 			"it may want another identity than "+d.id.Mode().String()+" (auth in its configuration), or it is not rdistccd")
 	}
 }
+
+const distccPortRemedy = "leave the port out of the host list, and start rdistccd on the host"
 
 // isLate reports whether err means that time was up, in any form.
 func isLate(err error) bool {
@@ -215,6 +225,8 @@ func lastWord(err error) string {
 func (d *doctor) unreachable(f *findings, x *doctorDial, err error, late bool) {
 	addr := x.host.Addr()
 	switch {
+	case errors.Is(err, syscall.ECONNREFUSED) && x.host.Port == hostlist.DistccPort:
+		f.fail("tcp", addr+" refuses: "+hostlist.DistccPortNote, distccPortRemedy)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		f.fail("tcp", addr+" refuses: nothing listens there", "start rdistccd on it, with --listen for an address of the network; or correct the port")
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -334,9 +346,9 @@ func (d *doctor) clock(f *findings, x *doctorDial, theirs int64, at time.Time) {
 	}
 }
 
-// toolchains reports which of the compilers here the host has, or can be sent; found is one that it has, and id its name for it.
-// takes asks what the host takes.
-func (d *doctor) toolchains(ctx context.Context, f *findings, ids []unit.ToolchainID, takes func() (*parcel.About, error)) (found *localTool, id unit.ToolchainID) {
+// toolchains reports which of the compilers here the host has, or can be sent; found is one that it has, and id its name for it;
+// coming is one that it can be sent. takes asks what the host takes.
+func (d *doctor) toolchains(ctx context.Context, f *findings, ids []unit.ToolchainID, takes func() (*parcel.About, error)) (found, coming *localTool, id unit.ToolchainID) {
 	var have, come, lack, why []string
 	var about *parcel.About
 	var no error
@@ -361,7 +373,7 @@ func (d *doctor) toolchains(ctx context.Context, f *findings, ids []unit.Toolcha
 		}
 		switch {
 		case w == "":
-			come = append(come, name)
+			come, coming = append(come, name), cmp.Or(coming, t)
 			continue
 		case !slices.Contains(why, w):
 			why = append(why, w)
@@ -389,7 +401,7 @@ func (d *doctor) toolchains(ctx context.Context, f *findings, ids []unit.Toolcha
 	default:
 		f.ok("toolchains", "%s", strings.Join(text, "; "))
 	}
-	return found, id
+	return found, coming, id
 }
 
 func (d *doctor) places(f *findings, w *job.Welcome) {

@@ -225,6 +225,48 @@ func TestDoctorOfAHostThatIsNotThere(t *testing.T) {
 	s.want(101, "", "no time to wait", "doctor", "--timeout", "-1s")
 }
 
+// TestDoctorOfDistccsPort: a host that hangs up, or is not there, at distccd's port is said to be at that port.
+func TestDoctorOfDistccsPort(t *testing.T) {
+	s := doctorShell(t)
+	const addr = "127.0.36.32:3632" // as good as never taken
+	wantFinding(t, s.examine(addr, 100), "tcp", doctorFail, "distccd's port")
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer l.Close()
+	go func() { // ends with l
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			_ = c.Close()
+		}
+	}()
+	wantFinding(t, s.examine(addr, 100), "service", doctorFail, "distccd's port")
+}
+
+// TestDoctorOfOneHostShowsSettings: what is wrong with the configuration, or with the host list, is shown also when one host is asked for.
+func TestDoctorOfOneHostShowsSettings(t *testing.T) {
+	s := doctorShell(t)
+	addr := s.server(nil, nil, s.env["PATH"])
+	if _, some := s.examine(addr, 0)["config"]; some {
+		t.Error("shown although it is well")
+	}
+	s.configure("nonsense: true\n")
+	by := s.examine(addr, 100)
+	wantFinding(t, by, "config", doctorFail, "nonsense")
+	wantFinding(t, by, "compile", doctorOK, "same object")
+	delete(s.env, "RDISTCC_CONFIG")
+	s.env["RDISTCC_HOSTS"] = "a:b:c"
+	wantFinding(t, s.examine(addr, 100), "hosts", doctorFail, "too many colons")
+	delete(s.env, "RDISTCC_HOSTS")
+	// A file that cannot be looked at: a link that leads to itself fails for root too.
+	home := filepath.Join(s.dir, "loop")
+	if err := os.Symlink(home, home); err != nil {
+		t.Fatal(err)
+	}
+	s.env["XDG_CONFIG_HOME"] = home
+	wantFinding(t, s.examine(addr, 100), "config", doctorFail, "loop")
+}
+
 // TestIsLate: a wait that is over is reported as the context's or as the network's end.
 func TestIsLate(t *testing.T) {
 	for err, want := range map[error]bool{

@@ -48,7 +48,7 @@ func (c *ctl) logsCommand() *cobra.Command {
 
 func (c *ctl) logs(name string, lines int, follow bool) error {
 	d := &doctor{c: c}
-	host, err := d.named(name)
+	host, err := d.named(&findings{}, name)
 	if err != nil {
 		return err
 	}

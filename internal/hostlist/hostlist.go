@@ -30,6 +30,7 @@ import (
 // Limits of a list.
 const (
 	DefaultPort = 7632
+	DistccPort  = 3632    // distccd's own; rdistccd may have been put there
 	MaxText     = 1 << 20 // bytes; 1,000 hosts take some 30 KB
 	MaxHosts    = 4096
 	MaxSources  = 16
@@ -37,6 +38,9 @@ const (
 
 	defaultLocalShare = 2 // as distcc's for a bare "localhost"
 )
+
+// DistccPortNote is what to say of a host that does not answer as rdistccd would at DistccPort.
+var DistccPortNote = fmt.Sprintf("%d is distccd's port, that of rdistccd is %d", DistccPort, DefaultPort)
 
 // Host is one remote entry.
 type Host struct {

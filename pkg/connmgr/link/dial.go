@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strconv"
 	"syscall"
 
+	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -74,7 +77,7 @@ func dial(ctx context.Context, c *Config, owner Owner, addr, at string, version 
 	}
 	info, err := c.Device.Dial(identity.WithHost(ctx, name), at, l.qp, p)
 	if err != nil {
-		return nil, dialError(err)
+		return nil, atPort(addr, err)
 	}
 	owner.Reached(info.Remote)
 	answer, err := job.ParseGreeting(info.PrivateData)
@@ -171,6 +174,21 @@ func dialError(err error) error {
 		return fmt.Errorf("rejected by a peer that is no rdistccd: %w", err)
 	}
 	return &rejection{r}
+}
+
+// atPort returns dialError(err) with what the port tells of a peer that is not there, or hangs up: distccd listens there, or would.
+func atPort(addr string, err error) error {
+	said := dialError(err)
+	_, port, _ := net.SplitHostPort(addr)
+	var no *iwarp.RejectedError
+	var name *net.DNSError
+	switch {
+	case port != strconv.Itoa(hostlist.DistccPort), errors.As(err, &no), errors.As(err, &name), Hopeless(err),
+		errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return said
+	}
+	return fmt.Errorf("%w; %s", said, hostlist.DistccPortNote)
 }
 
 // Hopeless reports whether dialling again is pointless after err, from Dial or from a link that has ended:

@@ -32,3 +32,33 @@ func TestDialErrorSaysTheCause(t *testing.T) {
 		}
 	}
 }
+
+// TestDialAtDistccsPort: a host that refuses or hangs up at distccd's port is said to be at that port, and no other, nor one of which
+// more is known.
+func TestDialAtDistccsPort(t *testing.T) {
+	const note = "; 3632 is distccd's port, that of rdistccd is 7632"
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	no := job.Rejection{Cause: job.CauseDenied, Detail: "not in its allow list"}
+	hung := &identity.Error{Cause: identity.CauseClosed, Text: "it hung up", Err: syscall.ECONNRESET}
+	for _, c := range []struct {
+		addr string
+		err  error
+		want string
+	}{
+		{"build7:3632", refused, "connection refused" + note},
+		{"[::1]:3632", syscall.ECONNRESET, "connection reset by peer" + note},
+		{"build7:3632", hung, "it hung up" + note},
+		{"build7:7632", refused, "connection refused"},
+		{"build7:3632", &iwarp.RejectedError{PrivateData: no.Append(nil)}, "rejected (denied): not in its allow list"},
+		{"build7:3632", &net.DNSError{Err: "server misbehaving", Name: "build7"}, "lookup build7: server misbehaving"},
+		{"build7:3632", &identity.Error{Cause: identity.CauseUnknownCA, Text: "another CA"}, "another CA"},
+		{"build7:3632", os.ErrDeadlineExceeded, "i/o timeout"},
+	} {
+		if got := atPort(c.addr, c.err).Error(); got != c.want {
+			t.Errorf("%s, %v: %q, want %q", c.addr, c.err, got, c.want)
+		}
+	}
+	if !HungUp(atPort("build7:3632", hung)) {
+		t.Error("the note hides the cause")
+	}
+}

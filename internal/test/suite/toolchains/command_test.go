@@ -65,6 +65,7 @@ func TestDoctor(t *testing.T) {
 		why      string
 	}{
 		"sent":     {bare, 0, "when a command uses it"},
+		"compiles": {bare, 0, "compile     not tried: the host has none of the compilers here yet"},
 		"none":     {"toolchains: {dirs: [/nowhere], accept: none}\n", 100, "cannot be sent it: this daemon accepts no toolchains (toolchains.accept)"},
 		"unsafe":   {bare + "sandbox: off\n", 100, "does not confine compiles"},
 		"no room":  {"toolchains: {dirs: [/nowhere], size: 1MiB}\n", 100, "the host has room for 512KiB"},
