@@ -3,6 +3,8 @@ package connmgr
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
@@ -15,14 +17,22 @@ const (
 	// auditPatience is how long an audit waits for a host. If the farm is that busy, another job will be
 	// audited.
 	auditPatience = time.Minute
+	// auditPause comes before each repetition, so that no two are in the same second, which is how finely compilers
+	// date what they write; auditTimes is how many there are on each host.
+	auditPause = 1100 * time.Millisecond
+	auditTimes = 3
+	// auditStrikes is how many sources a host may come to several results for, unlike others, before it is blamed.
+	auditStrikes = 3
 	// auditBuild is the number of the build that audits count as.
 	auditBuild = 1
 )
 
 // audit checks whether a host compiles correctly, which no checksum can show. A job that has its answer is
-// compiled again on another host, and the results are compared. If they differ, each of the two hosts
-// compiles it again, because only what a host repeats says something about the host, and a third one decides
-// which is right.
+// compiled again on another host, and the results are compared. If they differ, both hosts and a third one compile
+// it several times, and only what they repeat counts: a compile may depend on the time, as one of an object for
+// Windows does, or on chance. A host is blamed if two others come to one result, each time, and it comes to another,
+// each time. One that comes to several is blamed once that has happened with several sources, as the compile of one
+// may just rarely come to another result.
 type audit struct {
 	m     *Manager
 	t     *attempt.Task
@@ -89,14 +99,10 @@ func (a *audit) run() string {
 		return report.AuditSame
 	}
 	two := second.Host.Addr
-	m, log := a.m, a.m.o.Log
+	log := a.m.o.Log
 	log.Info("two hosts differ", "job", a.t.ID, "source", a.t.Name, "what", what, "hosts", []string{one, two})
-	again := func(x *attempt.Attempt, addr string) (same, ok bool) {
-		y := a.compile(func(other string) bool { return other == addr })
-		return y != nil && x.Differs(y) == "", y != nil
-	}
-	sameOne, ok1 := again(a.first, one)
-	sameTwo, ok2 := again(second, two)
+	sameOne, ok1 := a.steady(a.first)
+	sameTwo, ok2 := a.steady(second)
 	switch {
 	case !ok1 || !ok2:
 		return report.AuditVoid
@@ -109,22 +115,80 @@ func (a *audit) run() string {
 			"what", what, "hosts", []string{one, two})
 		return report.AuditOpen
 	}
-	odd, why := "", ""
+	sameThree, ok3 := a.steady(third)
 	switch {
-	case a.first.Differs(third) == "" && (sameOne || !sameTwo):
-		odd, why = two, a.words(what, one, third)
-	case second.Differs(third) == "" && (sameTwo || !sameOne):
-		odd, why = one, a.words(what, two, third)
-	default:
+	case !ok3:
+		return report.AuditVoid
+	case sameOne && sameThree && a.first.Differs(third) == "":
+		return a.blame(two, a.words(what, one, third.Host.Addr), sameTwo)
+	case sameTwo && sameThree && second.Differs(third) == "":
+		return a.blame(one, a.words(what, two, third.Host.Addr), sameOne)
+	case sameOne && sameTwo && sameThree:
 		log.Warn("three hosts give three results", "source", a.t.Name, "what", what, "hosts", []string{one, two, third.Host.Addr})
 		return report.AuditOpen
 	}
-	m.quarantine(odd, why)
+	return report.AuditUnsound
+}
+
+// steady reports whether the host of x comes to the same result again and again, at other times than before. ok is
+// false if it does not compile.
+func (a *audit) steady(x *attempt.Attempt) (same, ok bool) {
+	for range auditTimes {
+		select {
+		case <-time.After(auditPause):
+		case <-a.ctx.Done():
+			return false, false
+		}
+		y := a.compile(func(addr string) bool { return addr == x.Host.Addr })
+		if y == nil {
+			return false, false
+		}
+		same = x.Differs(y) == ""
+		a.tries = slices.DeleteFunc(a.tries, func(z *attempt.Attempt) bool { return z == y })
+		y.Release()
+		if !same {
+			return false, true
+		}
+	}
+	return true, true
+}
+
+// blame puts a host in quarantine whose result is not that of two others, each of which repeats its own, and returns the
+// audit's result. steady says whether it repeats its own as well.
+func (a *audit) blame(addr, why string, steady bool) string {
+	if !steady && !a.m.strikes.add(addr, a.t.Name) {
+		a.m.o.Log.Warn("a host gives several results, unlike others", "host", addr, "source", a.t.Name)
+		return report.AuditUnsound
+	}
+	a.m.quarantine(addr, why)
 	return report.AuditDiffers
 }
 
-func (a *audit) words(what, good string, third *attempt.Attempt) string {
-	return "its " + what + " of " + a.t.Name + " is not that of " + good + " and " + third.Host.Addr
+// strikes are the sources for which hosts came to several results while others came to one. The zero value has none.
+type strikes struct {
+	mu      sync.Mutex
+	sources map[string][]string // by host
+}
+
+// add notes a source. It reports whether the host has had its strikes, which begin anew then.
+func (s *strikes) add(addr, source string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sources == nil {
+		s.sources = make(map[string][]string)
+	}
+	if !slices.Contains(s.sources[addr], source) {
+		s.sources[addr] = append(s.sources[addr], source)
+	}
+	if len(s.sources[addr]) < auditStrikes {
+		return false
+	}
+	delete(s.sources, addr)
+	return true
+}
+
+func (a *audit) words(what, good, third string) string {
+	return "its " + what + " of " + a.t.Name + " is not that of " + good + " and " + third
 }
 
 // quarantine keeps all jobs away from a host until an operator has looked at it.

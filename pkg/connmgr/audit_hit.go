@@ -54,9 +54,10 @@ func outputsOf(e *resultcache.Entry) (r job.Result, mem []byte) {
 	return segmentsOf(e), mem
 }
 
-// run does the audit and returns its result. A hit is wrong if two compiles agree on another result. Then it
-// is removed everywhere. Its entry names the host that made it, but whoever can write to a store can write
-// any name there. So that host is only blamed if it gives a wrong result again, or has served the hit itself.
+// run does the audit and returns its result. A hit that is not what two compiles come to is removed everywhere. It is
+// wrong if these agree on another result, and their hosts repeat it. Its entry names the host that made it, but whoever
+// can write to a store can write any name there. So that host is only blamed if it gives a wrong result again, or has
+// served the hit itself.
 func (h *hit) run() string {
 	m, log := h.m, h.m.o.Log
 	other := func(addr string) bool { return addr != h.origin.Host }
@@ -87,12 +88,25 @@ func (h *hit) run() string {
 		m.results.DropManifest(h.lists) // it may lead to the result for other inputs
 	}
 	m.farm.ForgetResult(h.key)
-	if one.Differs(two) != "" {
+	same := one.Differs(two) == ""
+	ok := true
+	for _, x := range []*attempt.Attempt{one, two} {
+		if same && ok {
+			same, ok = h.steady(x)
+		}
+	}
+	switch {
+	case !ok:
+		return report.AuditVoid
+	case !same:
 		log.Warn("a kept result is removed, as the compile gives another one each time", "source", h.t.Name, "what", what)
 		return report.AuditUnsound
 	}
 	log.Error("a kept result is wrong, and removed", "source", h.t.Name, "what", what, "tier", h.tier, "made by", h.origin.Host,
 		"for", h.origin.Builder, "at", h.origin.Made, "hosts that agree", slices.Compact([]string{one.Host.Addr, two.Host.Addr}))
+	if one.Host == two.Host {
+		return report.AuditDiffers // its word against that of the host that has made the hit
+	}
 	why := "its " + what + " of " + h.t.Name + ", which was kept, is not that of " + one.Host.Addr + " and " + two.Host.Addr
 	if h.tier == resultcache.TierFarm {
 		m.quarantine(h.origin.Host, why)
@@ -100,7 +114,9 @@ func (h *hit) run() string {
 	}
 	again := h.compile(func(addr string) bool { return addr == h.origin.Host })
 	if again != nil && again.Differs(one) != "" {
-		m.quarantine(h.origin.Host, why)
+		if steady, ok := h.steady(again); ok {
+			h.blame(h.origin.Host, why, steady)
+		}
 	}
 	return report.AuditDiffers
 }

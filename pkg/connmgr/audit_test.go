@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -151,6 +153,73 @@ func TestAuditBlamesNobody(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAuditOfWhatDependsOnTheTime: no host is blamed for a compile that writes the second of its time, even if those of an audit fall into
+// few of them, nor for one whose result depends on chance.
+func TestAuditOfWhatDependsOnTheTime(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var mu sync.Mutex
+	var last time.Time
+	for name, c := range map[string]struct {
+		wrong func(a *daemontest.Answer)
+		jobs  int
+	}{
+		"second": {func(a *daemontest.Answer) {
+			// The first compile of an audit ends just before a second does, and others follow at once.
+			mu.Lock()
+			now := time.Now()
+			first := now.Sub(last) > time.Minute
+			last = now
+			mu.Unlock()
+			if first {
+				time.Sleep(now.Truncate(time.Second).Add(999 * time.Millisecond).Sub(now))
+			} else {
+				time.Sleep(2 * time.Millisecond)
+			}
+			a.Objects[0] = fmt.Append(nil, time.Now().Unix())
+		}, 5},
+		"chance": {func(a *daemontest.Answer) {
+			mu.Lock()
+			defer mu.Unlock()
+			a.Objects[0] = fmt.Append(nil, random.IntN(2))
+		}, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				last = time.Time{}
+				s, hosts, all := auditFarm(t, 3, &log, c.wrong)
+				for _, d := range all {
+					d.OnJob = all[0].OnJob
+				}
+				if count := s.audits(hosts, c.jobs); count[report.AuditUnsound] == 0 || count[report.AuditDiffers] != 0 {
+					t.Errorf("audits %v, want some that are not reproducible and none that differ\n%s", count, log.String())
+				}
+				for _, d := range all {
+					if s.quarantined(d.Addr) {
+						t.Errorf("%s is in quarantine\n%s", d.Addr, log.String())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestStrikes: a host that does not repeat what it gives is blamed with the third source, and not for one source again and again.
+func TestStrikes(t *testing.T) {
+	var s strikes
+	for i, c := range []struct {
+		host, source string
+		want         bool
+	}{
+		{"a", "x.c", false}, {"a", "x.c", false}, {"a", "x.c", false}, {"b", "y.c", false}, {"a", "y.c", false}, {"b", "z.c", false},
+		{"a", "z.c", true}, {"a", "x.c", false}, {"b", "x.c", true},
+	} {
+		if got := s.add(c.host, c.source); got != c.want {
+			t.Errorf("%d: %s of %s: %v, want %v", i, c.source, c.host, got, c.want)
+		}
 	}
 }
 

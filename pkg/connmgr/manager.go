@@ -97,6 +97,7 @@ type Manager struct {
 	nearest   nearest
 	ids       atomic.Uint64        // the last job's
 	auditing  atomic.Int32         // audits under way
+	strikes   strikes              // what audits found of hosts
 	now       atomic.Pointer[Live] // see live and Apply
 }
 
