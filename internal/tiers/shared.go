@@ -48,7 +48,7 @@ func tier(name, mode string, timeout time.Duration, open func() (resultcache.Sto
 	if err != nil {
 		s = unusable{err}
 	}
-	return results.Tier{Name: name, Store: s, Read: mode != config.ModeWrite, Write: mode != config.ModeRead, Timeout: timeout}
+	return results.Tier{Name: name, Store: s, Read: mode != config.ModeWrite, Write: mode != config.ModeRead, Shared: true, Timeout: timeout}
 }
 
 func openRedis(r *config.Redis, getenv func(string) string) (resultcache.Store, error) {

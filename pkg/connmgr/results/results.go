@@ -155,6 +155,7 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 				c.count(t.Name, Hit)
 			}
 			c.fine(t)
+			t.delivers()
 			c.putBefore(i, e, b)
 			return e, t.Name
 		case errors.Is(err, resultcache.ErrMiss), errors.Is(err, resultcache.ErrVersion):
@@ -185,9 +186,14 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 	return nil, ""
 }
 
-// damaged records that a result is damaged, and removes it.
+// damaged records that a result is damaged, and removes it, unless it may be whole in a store that others use.
 func (c *Cache) damaged(t *tier, key resultcache.Key, err error) {
 	c.count(t.Name, Error)
+	if t.Shared && !errors.Is(err, errHeld) {
+		t.alters(time.Now())
+		c.log.Warn("a kept result is damaged, or was on its way here", "tier", t.Name, "key", key, "err", err)
+		return
+	}
 	what := "a kept result is damaged"
 	if t.Write || t.Store == nil {
 		what += ", and removed"

@@ -170,6 +170,47 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestAlteredOnItsWay: a reader that gets damaged results from a store that others use removes and replaces none, as they may be whole
+// there; it writes to the store again once it gets something whole, or after a while. A result that comes whole and is not
+// accepted is removed.
+func TestAlteredOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 0)
+		b.tiers[1].Shared = true
+		key, other, third := resultcache.Key{1}, resultcache.Key{2}, resultcache.Key{3}
+		whole := entryOf(t, key, "h")
+		bent := append([]byte(nil), whole...)
+		bent[len(bent)-1] ^= 1
+		b.far.all = map[resultcache.Key][]byte{key: bent, other: entryOf(t, other, "h")}
+		keeps := func() int {
+			before := b.far.puts
+			b.Keep(third, entryOf(t, third, "h"))
+			b.writing.Wait()
+			return b.far.puts - before
+		}
+		if tier := b.find(t, key); tier != "" || b.far.drops != 0 || b.counts["far error"] != 1 {
+			t.Errorf("%q, %d removed, %v", tier, b.far.drops, b.counts)
+		}
+		if n := keeps(); n != 0 {
+			t.Errorf("%d written by a link that alters", n)
+		}
+		if tier := b.find(t, other); tier != "far" || keeps() != 1 {
+			t.Errorf("%q, and nothing is written after something whole", tier)
+		}
+		b.find(t, key)
+		time.Sleep(alteredTime)
+		if keeps() != 1 {
+			t.Error("nothing is written after a while")
+		}
+		b.far.all[key] = whole
+		_, _ = b.Find(t.Context(), &Look{Key: key, Room: room, Check: func(*resultcache.Entry) error { return resultcache.ErrDamaged }})
+		b.writing.Wait()
+		if b.far.drops != 1 {
+			t.Errorf("%d removed of one that is not accepted", b.far.drops)
+		}
+	})
+}
+
 // TestStoreThatIsDown: a tier that gives trouble is left alone, for longer each time, and asked again after that.
 func TestStoreThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
@@ -25,7 +26,7 @@ func (c *Cache) second(ctx context.Context, t *tier, l *Look, buf *[]byte) *resu
 		return nil
 	}
 	key := l.Second.Key()
-	m := c.manifest(ctx, t, store, key)
+	m, _ := c.manifest(ctx, t, store, key)
 	if m == nil {
 		return nil
 	}
@@ -48,6 +49,7 @@ func (c *Cache) second(ctx context.Context, t *tier, l *Look, buf *[]byte) *resu
 		*buf = b
 		switch {
 		case err == nil && !c.distrusts(&e.Origin):
+			t.delivers()
 			if copied, err := resultcache.Renamed(b, x.Result, l.Key); err == nil {
 				c.put(t, l.Key, copied)
 			}
@@ -61,16 +63,21 @@ func (c *Cache) second(ctx context.Context, t *tier, l *Look, buf *[]byte) *resu
 	return nil
 }
 
-// manifest returns a tier's manifest of key, or nil.
-func (c *Cache) manifest(ctx context.Context, t *tier, store resultcache.Manifests, key resultcache.Key) *resultcache.Manifest {
+// manifest returns a tier's manifest of key, or nil. replace says that another one may take its place: a damaged one of a
+// store that others use may be whole there.
+func (c *Cache) manifest(ctx context.Context, t *tier, store resultcache.Manifests, key resultcache.Key) (m *resultcache.Manifest, replace bool) {
 	b, err := store.GetManifest(ctx, key)
-	var m *resultcache.Manifest
 	if err == nil {
 		m, err = resultcache.DecodeManifest(b, key)
 	}
 	switch {
 	case err == nil:
-		return m
+		return m, true
+	case errors.Is(err, resultcache.ErrDamaged) && t.Shared:
+		c.count(t.Name, Error)
+		t.alters(time.Now())
+		c.log.Warn("a manifest is damaged, or was on its way here", "tier", t.Name, "key", key, "err", err)
+		return nil, false
 	case errors.Is(err, resultcache.ErrDamaged):
 		c.count(t.Name, Error)
 		c.log.Warn("a manifest is damaged, and removed", "tier", t.Name, "key", key, "err", err)
@@ -79,7 +86,7 @@ func (c *Cache) manifest(ctx context.Context, t *tier, store resultcache.Manifes
 		c.count(t.Name, Error)
 		c.trouble(t, "manifests are not read", err)
 	}
-	return nil
+	return nil, true
 }
 
 // KeepManifest adds a result to the manifest of key in the tiers that keep manifests, in the background.
@@ -95,7 +102,10 @@ func (c *Cache) KeepManifest(key resultcache.Key, item resultcache.Item) {
 func (c *Cache) addTo(t *tier, store resultcache.Manifests, key resultcache.Key, item resultcache.Item) error {
 	c.manifests.Lock() // of another program's change at the same time, one is lost, which costs hits
 	defer c.manifests.Unlock()
-	m := c.manifest(c.ctx, t, store, key)
+	m, replace := c.manifest(c.ctx, t, store, key)
+	if !replace {
+		return nil
+	}
 	if m == nil {
 		m = &resultcache.Manifest{Key: key}
 	}

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 	"time"
@@ -103,7 +104,21 @@ func TestDamagedManifest(t *testing.T) {
 	if err := s.PutManifest(t.Context(), list, m); err != nil {
 		t.Fatal(err)
 	}
+	// In a store that others use it may be whole: it is neither removed nor replaced.
+	near := b.tiers[0]
+	near.Shared = true
 	if key, tier := b.look(t, resultcache.Key{2}); tier != "" || b.counts["near error"] != 1 {
+		t.Errorf("%v from %q; %v", key, tier, b.counts)
+	}
+	near.delivers() // or else nothing at all would be written
+	b.KeepManifest(list, resultcache.Item{Unread: []byte{1}, Sum: [32]byte{7}, Result: one})
+	b.writing.Wait()
+	if now, err := s.GetManifest(t.Context(), list); err != nil || !bytes.Equal(now, m) {
+		t.Errorf("it was removed or replaced: %v", err)
+	}
+	near.delivers()
+	near.Shared = false
+	if key, tier := b.look(t, resultcache.Key{2}); tier != "" || b.counts["near error"] != 3 {
 		t.Errorf("%v from %q; %v", key, tier, b.counts)
 	}
 	if _, err := s.GetManifest(t.Context(), list); !errors.Is(err, resultcache.ErrMiss) {

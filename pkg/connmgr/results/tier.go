@@ -16,6 +16,7 @@ type Tier struct {
 	Store   resultcache.Store // nil for resultcache.TierFarm, whose store comes with each Look
 	Read    bool
 	Write   bool
+	Shared  bool          // others use it too, behind a network: what is read damaged may have been altered on its way
 	Timeout time.Duration // for each Get; Put and Drop have several times as long. 0: none
 }
 
@@ -28,6 +29,7 @@ type tier struct {
 	until    time.Time // it is left alone until then
 	told     bool      // that it gives trouble
 	readOnly time.Time // nothing is written to it until then
+	altered  time.Time // the same, as something that was read was damaged, and nothing has been whole since
 }
 
 func newTier(t Tier) *tier { return &tier{Tier: t} }
@@ -83,10 +85,15 @@ func (l *Look) decode(b []byte, others bool) (*resultcache.Entry, error) {
 		return mem, nil
 	})
 	if err == nil && others && l.Check != nil {
-		err = l.Check(e)
+		if err = l.Check(e); err != nil {
+			err = fmt.Errorf("%w%w", errHeld, err)
+		}
 	}
 	return e, err
 }
+
+// errHeld marks what is wrong with an entry that has come whole, so that the store holds it like that. It has no words.
+var errHeld = errors.New("")
 
 // writePatience is how many times longer than a look something that no build waits for may take.
 const writePatience = 20
@@ -133,7 +140,25 @@ func (t *tier) paused(now time.Time) bool {
 func (t *tier) takes(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.Write && !now.Before(t.until) && !now.Before(t.readOnly)
+	return t.Write && !now.Before(t.until) && !now.Before(t.readOnly) && !now.Before(t.altered)
+}
+
+// alteredTime is for how long nothing is written to a shared tier after something damaged was read from it, unless something
+// whole is: where the network alters what is read, it may alter what is written, and that would replace good results.
+const alteredTime = time.Minute
+
+// alters notes that something was read damaged.
+func (t *tier) alters(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.altered = now.Add(alteredTime)
+}
+
+// delivers notes that something was read whole.
+func (t *tier) delivers() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.altered = time.Time{}
 }
 
 // refused notes that the tier may only be read. It returns whether that is news.

@@ -62,7 +62,7 @@ func sharedBy(t *testing.T, tier string, store sharedStore) {
 		one.wait("the third result to be in the store", func() bool { return store.count() == 3 })
 		store.spoil()
 		two.compiles("remote", cmd...)
-		two.wait("a line about the damaged result", func() bool { return strings.Contains(two.log(), "a kept result is damaged, and removed") })
+		two.wait("a line about the damaged result", func() bool { return strings.Contains(two.log(), "a kept result is damaged, or was on its way here") })
 		two.compiles("cached:manager", cmd...)
 	}
 
