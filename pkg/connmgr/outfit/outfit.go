@@ -81,6 +81,8 @@ type kit struct {
 	last  time.Time // when a job used it; guarded by Outfitter.mu
 	bytes uint64    // of its contents, once it is described; guarded by Outfitter.mu
 	err   error     // it can be sent nowhere; guarded by Outfitter.mu
+	// replaced says that it is no longer there (errReplaced), so that nothing is told of it; guarded by Outfitter.mu
+	replaced bool
 
 	packing sync.Mutex // guards the rest; locked before Outfitter.mu
 	packed  *packed    // nil: it has to be described
@@ -176,7 +178,7 @@ func (x *Outfitter) useLocked(tc *toolchain.Toolchain, again Identify) {
 		x.used[tc.ID] = k
 		x.kick()
 	}
-	k.last = time.Now()
+	k.last, k.replaced = time.Now(), false
 }
 
 // kick makes run look at the hosts now.
@@ -215,6 +217,9 @@ func (x *Outfitter) Compilers() (list []Compiler) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, k := range x.used {
+		if k.replaced {
+			continue
+		}
 		list = append(list, Compiler{k.tc, k.again, k.last, k.bytes, k.err})
 	}
 	slices.SortFunc(list, func(a, b Compiler) int {
@@ -336,6 +341,9 @@ func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 		k.packing.Lock()
 		k.packed = nil
 		k.packing.Unlock()
+		if gone := k.same(x.ctx); gone != nil {
+			err = gone
+		}
 	}
 	if x.ended(p, d, k, bytes, err) {
 		x.o.Farm.Unsendable(p.addr, p.id)
@@ -347,6 +355,7 @@ func (x *Outfitter) ended(p pair, d *delivery, k *kit, bytes uint64, err error) 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d.Running = false
+	k.replaced = errors.Is(err, errReplaced)
 	if x.ctx.Err() != nil {
 		return false
 	}
@@ -420,10 +429,13 @@ func (x *Outfitter) pack(k *kit) (*packed, error) {
 func (k *kit) same(ctx context.Context) error {
 	tc, err := k.again(ctx)
 	if err != nil || tc.ID != k.tc.ID {
-		return errors.Join(fmt.Errorf("%w: %s", parcel.ErrChanged, k.tc.Exec), err)
+		return errors.Join(fmt.Errorf("%w: %w: %s", parcel.ErrChanged, errReplaced, k.tc.Exec), err)
 	}
 	return nil
 }
+
+// errReplaced says that the compiler that jobs used is gone, as after an upgrade. No host lacks it any more, though it may come back.
+var errReplaced = errors.New("it is no longer there")
 
 // progress returns a function that counts bytes of contents that have been sent, for one goroutine at a time.
 func (x *Outfitter) progress(p pair, d *delivery) func(n uint64) {
@@ -452,7 +464,7 @@ func (x *Outfitter) States(addr string) (list []State) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for p, d := range x.hosts {
-		if p.addr == addr {
+		if k := x.used[p.id]; p.addr == addr && k != nil && !k.replaced { // nil: forgotten
 			list = append(list, d.State)
 		}
 	}
