@@ -2,6 +2,7 @@ package farmtest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
 // recorder records what a test would come to.
@@ -137,7 +139,8 @@ func TestOnceFor(t *testing.T) {
 	}
 }
 
-// TestKnow: a farm's daemon is told of all compilers, and has none left to identify when it answers.
+// TestKnow: a farm's daemon is told of all compilers, and has none left to identify when it answers. So is a copy of the
+// program.
 func TestKnow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("identifies all compilers")
@@ -145,26 +148,79 @@ func TestKnow(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		need.Skipf(t, need.Tools, "no gcc")
 	}
-	f := New(t, Dir(t))
-	known := filepath.Join(f.Dir, compilersName)
-	before, err := os.Stat(known)
+	for _, copied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("copied %v", copied), func(t *testing.T) {
+			f := New(t, Dir(t))
+			if copied {
+				bin := t.TempDir()
+				program := filepath.Join(bin, "rdistccd")
+				if out, err := exec.Command("cp", filepath.Join(f.Bin, "rdistccd"), program).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				if err := Know(program, f.Dir); err != nil {
+					t.Fatal(err)
+				}
+				f.Bin = bin
+			}
+			known := filepath.Join(f.Dir, compilersName)
+			before, err := os.Stat(known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := f.StartDaemon(t.Context(), "rdistccd-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for left := 1.0; left > 0; time.Sleep(10 * time.Millisecond) {
+				if left, err = d.Metric(t.Context(), "rdistccd_identifying"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n, err := d.Metric(t.Context(), "rdistccd_toolchains "); err != nil || n == 0 {
+				t.Errorf("%v compilers: %v", n, err)
+			}
+			if after, err := os.Stat(known); err != nil || !os.SameFile(before, after) { // it is replaced when one more is known
+				t.Errorf("the daemon has identified compilers itself: %v", err)
+			}
+		})
+	}
+}
+
+// TestKnowSums: a manager is told the digests of the compilers' files, and still asks the compilers.
+func TestKnowSums(t *testing.T) {
+	if testing.Short() {
+		t.Skip("identifies all compilers")
+	}
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		need.Skipf(t, need.Tools, "no gcc")
+	}
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := f.StartDaemon(t.Context(), "rdistccd-1")
-	if err != nil {
+	dir := t.TempDir()
+	if err := knowSums(self, dir); err != nil {
 		t.Fatal(err)
 	}
-	for left := 1.0; left > 0; time.Sleep(10 * time.Millisecond) {
-		if left, err = d.Metric(t.Context(), "rdistccd_identifying"); err != nil {
+	read := func() (known struct{ Entries, Sums []any }) {
+		text, err := os.ReadFile(filepath.Join(dir, managerCompilersName))
+		if err := errors.Join(err, json.Unmarshal(text, &known)); err != nil {
 			t.Fatal(err)
 		}
+		return known
 	}
-	if n, err := d.Metric(t.Context(), "rdistccd_toolchains "); err != nil || n == 0 {
-		t.Errorf("%v compilers: %v", n, err)
+	before := read()
+	if len(before.Entries) > 0 || len(before.Sums) == 0 {
+		t.Errorf("%d compilers and %d digests are known", len(before.Entries), len(before.Sums))
 	}
-	if after, err := os.Stat(known); err != nil || !os.SameFile(before, after) { // it is replaced when one more is known
-		t.Errorf("the daemon has identified compilers itself: %v", err)
+	cache := toolchain.Cache{Home: dir, File: filepath.Join(dir, managerCompilersName)}
+	if _, err := cache.Identify(t.Context(), gcc); err != nil {
+		t.Fatal(err)
+	}
+	cache.Close()
+	if after := read(); len(after.Entries) != 1 || len(after.Sums) != len(before.Sums) {
+		t.Errorf("%d compilers and %d digests, of %d, are known after one was asked", len(after.Entries), len(after.Sums), len(before.Sums))
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,9 +18,6 @@ import (
 // sharedVar is the variable that names a directory which the test binaries of one run share, as `make test` sets it:
 // the programs are built, and the compilers of this machine identified, once for all of them.
 const sharedVar = "RDISTCC_TEST_SHARED"
-
-// compilersName is the name of the file in which a daemon keeps what it knows of compilers.
-const compilersName = "rdistccd.compilers"
 
 // shared makes the directory that the variable names, or one of this process's.
 //
@@ -118,20 +114,4 @@ func onceFor(path string, do func(part string) error) error {
 		return err
 	}
 	return os.Rename(part, path)
-}
-
-// know puts what is known of the compilers into the directory in which a daemon of the programs in bin looks for it.
-func know(bin, dir string) error {
-	if programs, err := sharedPrograms(); err != nil || bin != programs {
-		return err // other programs take no other's word
-	}
-	from, err := sharedCompilers()
-	if err != nil {
-		return err
-	}
-	// By a program, for the reason that shared has.
-	if out, err := exec.Command("cp", "-p", filepath.Join(from, compilersName), dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy what is known of compilers: %w: %s", err, out)
-	}
-	return nil
 }

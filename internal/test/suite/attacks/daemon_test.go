@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
 
 // plainUser is the ordinary user that daemons run as: a number not used by any other account.
@@ -81,6 +82,7 @@ func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	if d.exe, err = os.Stat(exe); err != nil {
 		t.Fatal(err)
 	}
+	c.know(t, exe)
 	tree := m.tree
 	if tree == "" {
 		tree = "auto"
@@ -132,6 +134,26 @@ func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 		}
 	}
 	return d
+}
+
+// know tells the daemon exe what is known of the compilers: it would otherwise start a few hundred while the attacks run.
+func (c *canaries) know(t *testing.T, exe string) {
+	t.Helper()
+	state := filepath.Join(c.dir, "state")
+	if err := farmtest.Know(exe, state); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	owner, err := os.Stat(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := owner.Sys().(*syscall.Stat_t)
+	if err := os.Chown(filepath.Join(state, "rdistccd.compilers"), int(st.Uid), int(st.Gid)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // script makes the daemon's surroundings and starts it.

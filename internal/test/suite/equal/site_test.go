@@ -204,7 +204,10 @@ func (g *ground) tries(ctx context.Context, s farm.Security) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	f := farm.New(filepath.Dir(g.Wrapper), dir)
+	f, err := farmtest.Lay(filepath.Dir(g.Wrapper), dir)
+	if err != nil {
+		return err
+	}
 	if err := f.Secure(ctx, s); err != nil {
 		return err
 	}
