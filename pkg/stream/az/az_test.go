@@ -506,3 +506,22 @@ func TestCosts(t *testing.T) {
 		t.Logf("pages have %d bytes", n)
 	}
 }
+
+// TestCostsBesideLoad: a trial that was disturbed, in whichever part, changes no cost.
+func TestCostsBesideLoad(t *testing.T) {
+	const quick, disturbed = 100 * time.Microsecond, 10 * time.Millisecond
+	got := longest
+	for _, tr := range []timing{
+		{apart: quick, after: 3 * quick, plain: disturbed},
+		{apart: disturbed, after: 3 * quick, plain: quick},
+		{apart: quick, after: disturbed, plain: quick},
+	} {
+		got = got.least(tr)
+	}
+	if want := (timing{quick, 3 * quick, quick}); got != want || got.cost() != 3*quick {
+		t.Errorf("%v costs %v", got, got.cost())
+	}
+	if always := (timing{apart: quick, after: quick, plain: disturbed}); always.cost() != quick {
+		t.Errorf("%v costs %v", always, always.cost())
+	}
+}

@@ -30,7 +30,7 @@ func (a *Arena) Threshold() int {
 }
 
 const (
-	trials  = 9 // of each measurement; the fastest counts, as all else is disturbance
+	trials  = 9 // of each measurement; of each time the shortest counts, as all else is disturbance
 	touches = 64
 	chunk   = 64 << 10 // of what copies go to: package stream's slots
 	chunks  = 4
@@ -41,7 +41,7 @@ func (a *Arena) measure() error {
 	b := &a.buffers[0]
 	pages := min(touches, a.size/smallPage)
 	staging := make([]byte, chunk*chunks)
-	var remap, touch, copying time.Duration = math.MaxInt64, math.MaxInt64, math.MaxInt64
+	untouched, touched, copying := longest, longest, time.Duration(math.MaxInt64)
 	for range trials {
 		fill(b.app, len(b.app))
 		copying = min(copying, clock(func() {
@@ -49,36 +49,53 @@ func (a *Arena) measure() error {
 				copy(staging[at%len(staging):][:chunk], b.app[at:])
 			}
 		}))
-		apart, err := a.trial(b, 0)
+		apart, err := try(b, 0)
 		if err != nil {
 			return err
 		}
-		with, err := a.trial(b, pages)
+		with, err := try(b, pages)
 		if err != nil {
 			return err
 		}
-		remap, touch = min(remap, apart), min(touch, with)
+		untouched, touched = untouched.least(apart), touched.least(with)
 	}
 	a.costs = Costs{
-		Remap: remap, Touch: max(touch-remap, 0) / time.Duration(pages),
+		Remap: untouched.cost(), Touch: max(touched.cost()-untouched.cost(), 0) / time.Duration(pages),
 		Copy: float64(a.size) / max(copying, 1).Seconds(),
 	}
 	return nil
 }
 
-// trial returns how long it takes to part and join b if so many pages are written to in between, and all afterwards, less
-// what the writing alone takes.
-func (a *Arena) trial(b *Buffer, pages int) (time.Duration, error) {
-	var err error
-	took := clock(func() {
+// timing has the times of one measurement, or the least of each of several. The least difference of two times would be that of the trial
+// in which the one that is taken off was disturbed most: it may even be negative.
+type timing struct {
+	apart time.Duration // to part and join a buffer, with some pages written to in between
+	after time.Duration // to write to all pages then
+	plain time.Duration // to write to all these pages in a buffer that stays as it is
+}
+
+// longest is more than any trial takes.
+var longest = timing{math.MaxInt64, math.MaxInt64, math.MaxInt64}
+
+// try parts and joins b, with so many pages written to in between, and all afterwards.
+func try(b *Buffer, pages int) (t timing, err error) {
+	t.apart = clock(func() {
 		if err = b.part(); err == nil {
 			fill(b.app, pages*smallPage)
 			_, err = b.join()
 		}
-		fill(b.app, len(b.app)) // faults
 	})
-	return took - clock(func() { fill(b.app, pages*smallPage); fill(b.app, len(b.app)) }), err
+	t.after = clock(func() { fill(b.app, len(b.app)) }) // faults
+	t.plain = clock(func() { fill(b.app, pages*smallPage); fill(b.app, len(b.app)) })
+	return t, err
 }
+
+func (t timing) least(u timing) timing {
+	return timing{min(t.apart, u.apart), min(t.after, u.after), min(t.plain, u.plain)}
+}
+
+// cost returns how much longer it takes than the writing alone. It is never less than what parting and joining takes.
+func (t timing) cost() time.Duration { return t.apart + max(t.after-t.plain, 0) }
 
 // fill writes to each page of the first n bytes.
 func fill(m []byte, n int) {
