@@ -58,7 +58,7 @@ func managerMain() int {
 	}
 	ready.Close()
 	for {
-		l.SetDeadline(time.Now().Add(2 * time.Second))
+		l.SetDeadline(time.Now().Add(20 * time.Second)) // all wrappers of a test begin within it
 		c, err := l.AcceptConn()
 		if err != nil {
 			l.Close()

@@ -41,7 +41,7 @@ func listen(t *testing.T, id *identity.Identity) (addr string, got <-chan heard)
 			}
 			go func() {
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				var b [64]byte
 				n, err := c.Read(b[:])
 				h := heard{text: string(b[:n]), err: err}
@@ -61,14 +61,14 @@ func listen(t *testing.T, id *identity.Identity) (addr string, got <-chan heard)
 // ask dials as id, says "hello" and returns the answer.
 func ask(t *testing.T, id *identity.Identity, addr string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := id.Dial(ctx, addr)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Write([]byte("hello")); err != nil {
 		return "", err
 	}
@@ -236,7 +236,7 @@ func TestHandshakesUnderWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		return c
 	}
 	turnedAway := func(c net.Conn) {

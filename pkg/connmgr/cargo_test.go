@@ -96,7 +96,7 @@ func TestHostOptionsDecide(t *testing.T) {
 		t.Errorf("%v bytes of results were unpacked", n)
 	}
 	r.idle()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if all := r.m.memory.Scratch.Take(ctx, 64<<20); all == nil {
 		t.Error("scratch memory is lent to nobody")

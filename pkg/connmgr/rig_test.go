@@ -169,7 +169,7 @@ func (r *rig) idle() {
 // eventually polls until ok returns true. It is for conditions that no event reports.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 24000 { // two minutes, and more beside other work
 		if ok() {
 			return
 		}

@@ -10,7 +10,7 @@ import (
 // TestWriteThenSend is the product's use in small: a Write, then the Send with
 // Invalidate that announces it, and the answer the same way.
 func TestWriteThenSend(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	a, b := newEnd(t), newEnd(t)
 	l, err := b.dev.Listen(ctx, "127.0.0.1:0", nil)

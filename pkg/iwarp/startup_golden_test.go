@@ -36,7 +36,7 @@ func TestGoldenStartupReactions(t *testing.T) {
 // responderReaction sends a Request to a listener that would take any.
 func responderReaction(t *testing.T, r iwarptest.MPAReaction) {
 	s := newSide(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	ln, err := s.dev.Listen(ctx, "127.0.0.1:0", nil)
 	if err != nil {
@@ -57,7 +57,7 @@ func responderReaction(t *testing.T, r iwarptest.MPAReaction) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	if _, err := c.Write(r.Hex); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func initiatorReaction(t *testing.T, r iwarptest.MPAReaction) {
 			return
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 		if _, err := io.ReadFull(c, make([]byte, mpa.FrameSize+mpa.EnhancedSize)); err != nil {
 			return
 		}

@@ -90,7 +90,7 @@ func newSide(t *testing.T) *side {
 // wait takes completions until n have come.
 func (s *side) wait(t *testing.T, n int) []iwarp.WC {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var all []iwarp.WC
 	for len(all) < n {
@@ -111,7 +111,7 @@ func (s *side) wait(t *testing.T, n int) []iwarp.WC {
 func connected(t *testing.T, pcap *iwarptest.PcapWriter, p iwarp.ConnParam) (a, b *side, proxy *iwarptest.Proxy) {
 	t.Helper()
 	a, b = newSide(t), newSide(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	ln, err := b.dev.Listen(ctx, "127.0.0.1:0", nil)
 	if err != nil {

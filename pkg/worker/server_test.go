@@ -181,7 +181,7 @@ func checkLeaks(t testing.TB) {
 		leaks.Unlock()
 		// What has been told to end may take a moment to be gone.
 		var after []string
-		for range 500 {
+		for range 6000 {
 			if after = openFDs(t); len(after) <= len(fds) && runtime.NumGoroutine() <= goroutines {
 				return
 			}

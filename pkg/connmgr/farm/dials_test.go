@@ -25,7 +25,7 @@ func device(t testing.TB) iwarp.Device {
 // eventually polls for what no event tells.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 24000 { // two minutes, and more beside other work
 		if ok() {
 			return
 		}

@@ -218,7 +218,7 @@ func TestTLS(t *testing.T) {
 		"another name":           {URL: "grpcs://" + server.Addr, TLS: &tls.Config{RootCAs: roots, ServerName: "elsewhere"}},
 		"no TLS":                 {URL: "grpc://" + server.Addr},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := storetest.Fails(t, ctx, open(t, o), key); errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -189,7 +189,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Has(t, good, key, b)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for what, o := range map[string]Options{
 		"unknown CA":             {URL: "rediss://" + addr},

@@ -157,7 +157,7 @@ func TestNothingStays(t *testing.T) {
 	fds, goroutines := count()
 	use()
 	f, g := count()
-	for range 1000 { // one that has told of its end may take a moment to be gone
+	for range 60000 { // one that has told of its end may take a moment to be gone
 		if g <= goroutines {
 			break
 		}

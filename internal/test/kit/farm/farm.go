@@ -36,7 +36,7 @@ const (
 // several farms may have one cache directory.
 const (
 	settingsFile = "farm.yaml"
-	settings     = "local: {share: false}\nscheduler: {audit: 0}\nlinks: {idle: 1s}\nstore: {results-disk: 0}\n"
+	settings     = "local: {share: false}\nscheduler: {audit: 0, connect-grace: 20s}\nlinks: {idle: 1s}\nstore: {results-disk: 0}\n"
 )
 
 // Farm is a running farm.

@@ -39,7 +39,7 @@ func TestAttackResultNotAnObject(t *testing.T) {
 	s := newSite(t)
 	id := s.gcc()
 	d := s.daemon("d1", "", "--jobs", "2")
-	s.manager("", "limits: {connect-timeout: 1s}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
+	s.manager("", "scheduler: {backoff: 5m, backoff-max: 5m}\n")
 	s.file("hello.c", "#include <stddef.h>\nint hello;\n")
 	if o := s.run([]string{"RDISTCC_HOSTS=" + d.Addr}, "gcc", "-c", "hello.c"); o.report != "remote:"+d.Addr {
 		t.Fatalf("%+v", o)
@@ -129,7 +129,7 @@ func TestAttackResultLargerThanWindow(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	id := s.gcc()
-	s.manager("", "limits: {connect-timeout: 1s}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
+	s.manager("", "scheduler: {backoff: 5m, backoff-max: 5m}\n")
 	s.file("hello.c", "int hello;\n")
 	object := objectHead + strings.Repeat("x", 1000)
 	for name, onJob := range map[string]func(p *peer, m *job.Job){

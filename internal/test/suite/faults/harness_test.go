@@ -26,10 +26,10 @@ import (
 )
 
 // patience ends a test that waits for what does not happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
-// longPatience is for what many processes have to do first, which takes long on a busy machine.
-const longPatience = 2 * time.Minute
+// soon are limits by which a peer that is silent is found out soon, but not one that only waits for a busy processor.
+const soon = "limits: {heartbeat: 200ms, silence: 3s, connect-timeout: 3s}\n"
 
 // site is a farm with a directory of its own, below which lies all that it may
 // leave: each of its processes has the directory's name in its environment, its
@@ -127,7 +127,8 @@ func (s *site) compilers() string {
 }
 
 // manager starts the manager with hosts and the settings of a yaml text. As the farm's
-// own it gives its hosts all jobs, and each once: tests count them.
+// own it gives its hosts all jobs, and each once: tests count them. A job waits until a
+// host that is there is connected.
 func (s *site) manager(hosts, settings string, args ...string) {
 	s.t.Helper()
 	switch {
@@ -137,8 +138,12 @@ func (s *site) manager(hosts, settings string, args ...string) {
 	default:
 		settings += "local: {share: false}\n"
 	}
-	if settings != "" && !strings.Contains(settings, "scheduler:") {
-		settings += "scheduler: {audit: 0}\n"
+	switch {
+	case settings == "" || strings.Contains(settings, "connect-grace:"):
+	case strings.Contains(settings, "scheduler: {"):
+		settings = strings.Replace(settings, "scheduler: {", "scheduler: {connect-grace: 20s, ", 1)
+	default:
+		settings += "scheduler: {audit: 0, connect-grace: 20s}\n"
 	}
 	if settings != "" && !strings.Contains(settings, "links:") {
 		settings += "links: {idle: 1s}\n" // at rest there is one a host again
@@ -349,14 +354,14 @@ func (s *site) startLong(env []string, name string) *running {
 func (s *site) eventually(what string, wrong func() string) {
 	s.t.Helper()
 	pause := 2 * time.Millisecond // and then longer: to look costs processor time that what is waited for needs
-	for end := time.Now().Add(longPatience); ; time.Sleep(pause) {
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
 		pause = min(pause*5/4, 50*time.Millisecond)
 		w := wrong()
 		if w == "" {
 			return
 		}
 		if time.Now().After(end) {
-			s.t.Fatalf("no %s after %v: %s", what, longPatience, w)
+			s.t.Fatalf("no %s after %v: %s", what, patience, w)
 		}
 	}
 }

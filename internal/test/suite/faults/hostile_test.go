@@ -219,7 +219,7 @@ func TestHostsThatLie(t *testing.T) {
 		"no slot of the size it says":      {slot: 1 << 50, onJob: func(p *peer, m *job.Job) { p.qp.Abort() }},
 	}
 	d := s.daemon("d1", "", "--jobs", "2")
-	s.manager("", "limits: {connect-timeout: 1s}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
+	s.manager("", "scheduler: {backoff: 5m, backoff-max: 5m}\n")
 	s.file("hello.c", "#include <stddef.h>\nint hello;\n")
 	if o := s.run([]string{"RDISTCC_HOSTS=" + d.Addr}, "gcc", "-c", "hello.c"); o.report != "remote:"+d.Addr {
 		t.Fatalf("%+v", o)
@@ -268,7 +268,7 @@ func TestHostsThatReadMore(t *testing.T) {
 		"by another STag": func(w job.Window) (iwarp.Opcode, uint32, uint64, int) { return iwarp.OpRead, w.STag + 1, w.TO, 2 },
 		"a Write":         func(w job.Window) (iwarp.Opcode, uint32, uint64, int) { return iwarp.OpWrite, w.STag, w.TO, 2 },
 	}
-	s.manager("", pulls+"limits: {connect-timeout: 1s}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
+	s.manager("", pulls+"scheduler: {backoff: 5m, backoff-max: 5m}\n")
 	s.file("hello.c", "#include <stddef.h>\nint hello;\n")
 	for name, lie := range lies {
 		l := liar{credits: 2, slot: 1 << 20, listed: 1, reads: true, fetches: 1 << 20, onJob: func(p *peer, m *job.Job) {

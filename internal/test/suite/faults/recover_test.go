@@ -171,7 +171,6 @@ func (s *site) killCompilers(d farm.Process, source string) {
 // host without a message, and both ends free what they held.
 func TestLinksBreak(t *testing.T) {
 	t.Parallel()
-	const soon = "limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\n"
 	for name, strike := range map[string]func(r *relay.Relay) int{
 		"reset":     (*relay.Relay).Reset,
 		"half-open": (*relay.Relay).Strand,

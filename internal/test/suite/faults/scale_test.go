@@ -119,7 +119,7 @@ func TestScaleDown(t *testing.T) {
 	if err := hosts[1].Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longPatience) // the grace, before a pod is killed
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // the grace, before a pod is killed
 	defer cancel()
 	if status, err := hosts[1].Ended(ctx); status != 0 || err != nil {
 		t.Errorf("the host ended with %d, %v", status, err)

@@ -60,8 +60,8 @@ func smallObjects(t *testing.T, m map[string]float64) {
 
 func brokenInAFetch(t *testing.T, daemon, manager string, check func(t *testing.T, m map[string]float64)) {
 	s := newSite(t)
-	d := s.daemon("d1", daemon+"limits: {heartbeat: 200ms, silence: 1s}\n", "--jobs", "2")
-	s.manager("", manager+"limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\nscheduler: {backoff: 10ms, backoff-max: 20ms}\n")
+	d := s.daemon("d1", daemon+soon, "--jobs", "2")
+	s.manager("", manager+soon+"scheduler: {backoff: 10ms, backoff-max: 20ms}\n")
 	s.file("large.c", variables(10000))
 	s.atRest() // without any connection
 	wires := []wire{

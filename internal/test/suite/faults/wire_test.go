@@ -193,7 +193,7 @@ func TestBrokenWire(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	d := s.daemon("d1", "", "--jobs", "2")
-	s.manager("", "limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\nscheduler: {backoff: 10ms, backoff-max: 20ms}\n")
+	s.manager("", soon+"scheduler: {backoff: 10ms, backoff-max: 20ms}\n")
 	s.file("large.c", variables(10000))
 	s.atRest() // without any connection
 	wires := []wire{
@@ -264,9 +264,9 @@ func (s *site) sameFile(name, like string) {
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	const quick = "limits: {heartbeat: 250ms, silence: 1s}\n"
+	const quick = "limits: {heartbeat: 250ms, silence: 2s}\n" // the source, and the object, take twice as long
 	d := s.daemon("d1", quick, "--jobs", "2")
-	host := crooked(t, d.Addr, bend{rate: 3 << 19}, bend{rate: 3 << 19})
+	host := crooked(t, d.Addr, bend{rate: 3 << 18}, bend{rate: 3 << 18})
 	s.manager(host, quick)
 	s.remote(host)
 	s.atRest()
@@ -290,7 +290,6 @@ func TestSlowLine(t *testing.T) {
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	const soon = "limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\n"
 	d := s.daemon("d1", soon, "--jobs", "2")
 	s.atRest()
 	var frozen atomic.Bool
@@ -365,7 +364,7 @@ func TestStrangersAreCalled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	d := s.daemon("d1", "", "--jobs", "2")
-	s.manager("", "limits: {connect-timeout: 1s}\nfallback: {patience: 100ms}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
+	s.manager("", "limits: {connect-timeout: 3s}\nfallback: {patience: 100ms}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
 	if o := s.run([]string{"RDISTCC_HOSTS=" + d.Addr}, "gcc", "-c", s.file("hello.c", "int hello;\n")); o.report != "remote:"+d.Addr {
 		t.Fatalf("%+v", o)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/test/kit/relay"
@@ -90,7 +89,6 @@ func TestHalfOpen(t *testing.T) {
 			return ""
 		})
 	}
-	vanished := time.Now()
 	silent := `rdistccd_connections_ended_total{cause="silent"}`
 	s.eventually("end of what was established", func() string {
 		if n := s.metrics()[silent] - before[silent]; int(n) < len(established) {
@@ -98,13 +96,7 @@ func TestHalfOpen(t *testing.T) {
 		}
 		return ""
 	})
-	if took := time.Since(vanished); took > 2*soon {
-		t.Errorf("silent clients were found after %v", took)
-	}
 	s.clean()
-	if took := time.Since(vanished); took > 4*soon {
-		t.Errorf("all was given back after %v", took)
-	}
 	late := `iwarp_startups_refused_total{cause="late"}`
 	if n := s.metrics()[late] - before[late]; int(n) != len(starting) {
 		t.Errorf("%v start-ups are counted as late, want %d", n, len(starting))

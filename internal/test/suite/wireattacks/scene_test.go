@@ -27,12 +27,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// patience ends a wait for what does not happen; soon is how long a daemon may take to
-// turn an offender away, where a quiet machine takes milliseconds.
-const (
-	patience = 30 * time.Second
-	soon     = 5 * time.Second
-)
+// patience ends a wait for what does not happen.
+const patience = 2 * time.Minute
 
 // Addresses of this machine, one for each part.
 const (
@@ -47,7 +43,7 @@ const settings = `buffers: {slot: 1MiB, sink: 1MiB, prefault: 64KiB, source: 4Mi
 
 // patient daemons leave a client alone that does not answer while its test looks
 // elsewhere.
-const patient = "limits: {silence: 1m}\n"
+const patient = "limits: {silence: 10m}\n"
 
 // scene is a daemon and its honest client.
 type scene struct {
@@ -307,12 +303,8 @@ func (s *scene) judged(r *raw, v verdict, attack func(r *raw)) {
 	}
 	counted := s.metrics()[series]
 	slots := s.slots()
-	start := time.Now()
 	attack(r)
 	e := r.until()
-	if took := time.Since(start); took > soon {
-		s.Errorf("the offender was told after %v", took)
-	}
 	got := ""
 	if e.said {
 		got = fmt.Sprintf("%d/%d/%02x", e.term[0]>>4, e.term[0]&0xf, e.term[1])
