@@ -11,10 +11,11 @@ import (
 
 // Bounds for starting a manager.
 const (
-	readyWithin = 3 * time.Second  // until it serves
-	lockWithin  = 10 * time.Second // for other wrappers that are starting one
+	// Until it serves, or has taken over from another manager. A machine may be busy with other builds, so that a
+	// start takes seconds; one that fails ends at once, and only one that hangs takes all this time.
+	readyWithin = 10 * time.Second
+	lockWithin  = 15 * time.Second // for other wrappers that are starting one
 	notAgain    = 10 * time.Second // after a failure, for all wrappers together
-	overWithin  = 10 * time.Second // until it has taken over from another manager
 )
 
 // readyEnv names the descriptor to which a manager writes one byte, 1, once it serves,
@@ -149,13 +150,9 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 	if err != nil {
 		return managerError(file + ": " + err.Error())
 	}
-	limit := readyWithin
-	if len(words) > 0 {
-		limit = overWithin // killed during the takeover it would take the socket with it
-	}
-	if !readable(ready[0], limit) {
+	if !readable(ready[0], readyWithin) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // still our child, and no wrapper must meet it half started
-		return managerError("connection manager did not start within " + itoa(int(limit/time.Second)) + " s (see " + dir + "/" + ipc.LogName + ")")
+		return managerError("connection manager did not start within " + itoa(int(readyWithin/time.Second)) + " s (see " + dir + "/" + ipc.LogName + ")")
 	}
 	var b [maxRefusal]byte
 	n, _ := syscall.Read(ready[0], b[:])

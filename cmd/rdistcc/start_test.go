@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +19,7 @@ import (
 )
 
 // managerMain is this test binary under the name rdistcc-cm: it records how it was started, does what
-// MANAGER says, and then answers every Lease with no-hosts until no client has come for a while.
+// MANAGER says, and then answers every Lease with no-hosts until its test has ended, which takes the notes away.
 func managerMain() int {
 	note, err := os.OpenFile(os.Getenv("MANAGER_NOTES"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -43,6 +44,8 @@ func managerMain() int {
 	case "refuses":
 		fmt.Fprintf(os.NewFile(3, "ready"), "\x65%s:7: unknown key", os.Getenv("MANAGER_CONFIG"))
 		return 101
+	case "slow":
+		time.Sleep(4 * time.Second)
 	case "hangs":
 		time.Sleep(time.Minute) // until the test kills it
 		return 0
@@ -58,8 +61,13 @@ func managerMain() int {
 	}
 	ready.Close()
 	for {
-		l.SetDeadline(time.Now().Add(20 * time.Second)) // all wrappers of a test begin within it
+		l.SetDeadline(time.Now().Add(time.Second))
 		c, err := l.AcceptConn()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if _, err := os.Stat(os.Getenv("MANAGER_NOTES")); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			l.Close()
 			return 0
@@ -207,14 +215,26 @@ func TestManagerThatRefuses(t *testing.T) {
 	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitNoHosts, "no-hosts")
 }
 
+// TestManagerThatIsSlow: a manager that gets little processor time at first, as beside other builds, is waited for.
+func TestManagerThatIsSlow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for 4 s")
+	}
+	t.Parallel()
+	b := newBench(t, "MANAGER=slow", "RDISTCC_FALLBACK=0")
+	b.write("hello.c", "int x;\n")
+	b.wants(b.run(b.install(), "gcc", "-c", "hello.c"), reason.ExitNoHosts, "no-hosts")
+}
+
 func TestManagerThatHangs(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for 3 s")
+		t.Skip("waits for 10 s")
 	}
+	t.Parallel()
 	b := newBench(t, "MANAGER=hangs")
 	b.write("hello.c", "int x;\n")
 	program := b.install()
-	b.wants(b.run(program, "gcc", "-c", "hello.c"), 0, "connection manager did not start within 3 s")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), 0, "connection manager did not start within 10 s")
 	b.read("hello.o")
 	b.reported("local:manager")
 	fields := strings.Fields(b.read("notes"))

@@ -787,10 +787,11 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 }
 
 func TestIdleExit(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.IdleExit = 40 * time.Millisecond })
+	r := newRig(t, nil)
 	w := r.dial()
 	w.send(&ipc.Local{Version: ipc.Version, Reason: "query", Turn: ipc.TurnNone})
 	eventually(t, "the command to be seen", func() bool { return r.m.Status().Running == 1 })
+	r.m.Apply(Live{IdleExit: 40 * time.Millisecond}) // not before: it might be over before there is a command
 	select {
 	case <-r.serving:
 		t.Fatal("the manager ended under a command")

@@ -68,7 +68,7 @@ func TestPathWithoutAWord(t *testing.T) {
 // TestFrozenHostOnASlowLine: the machine of a frozen daemon still receives a long source. That does not count
 // as a sign of life for long.
 func TestFrozenHostOnASlowLine(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = 50*time.Millisecond, 300*time.Millisecond })
+	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = 200*time.Millisecond, 2*time.Second })
 	frozen := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
