@@ -13,8 +13,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/driver"
 )
 
-// askLimit bounds one question, which takes a driver 1 ms.
-const askLimit = 2 * time.Second
+// askLimit bounds one question, which takes a driver 1 ms, or seconds on a busy machine. What is not answered is not asked again.
+const askLimit = 10 * time.Second
 
 // asker runs one compiler with the environment env in the directory dir.
 type asker struct {

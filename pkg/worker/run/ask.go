@@ -9,8 +9,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// askTime bounds one run of a driver with -###, which usually takes 1 ms.
-const askTime = 2 * time.Second
+// askTime bounds one run of a driver with -###, which takes 1 ms, or seconds on a busy machine. What is not answered is not
+// asked again.
+const askTime = 10 * time.Second
 
 // ask returns the recipe for a client's words, or nil if there is none. The words have passed the policy, and
 // -### executes nothing. Still, a driver reads words that a client chose, so it is confined where compiles are.
