@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds what a script waits for; a script that waits as long fails.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // TestScripts runs testdata/script with the real programs. Beside testscript's own
 // commands there are

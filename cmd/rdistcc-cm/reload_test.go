@@ -150,7 +150,7 @@ func TestEditsAreTaken(t *testing.T) {
 	p := start(t, t.TempDir())
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal(what)
 			}

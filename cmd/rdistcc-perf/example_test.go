@@ -58,7 +58,7 @@ func TestExamples(t *testing.T) {
 		{"ucmatose", "ucmatose", []string{"--mpa", "1", "--size", "1000", "--count", "3", "--qps", "4"}, "12 FPDUs sent", "12 received"},
 	} {
 		t.Run(c.client+strings.Join(c.args, " "), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			args := append(append([]string{}, c.args...), "--settle", "1ms")
 			addr, server := runExample(t, ctx, append([]string{c.server, "-s", "--listen", "127.0.0.1:0"}, args...)...)

@@ -104,7 +104,7 @@ func client(t *testing.T, args ...string) (result, string, int) {
 	if slices.Contains([]string{"read_bw", "read_lat"}, args[0]) && !haveRead(t) {
 		t.Skip("the software device has no RDMA Read")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out, stderr bytes.Buffer
 	if args[0] != "nonsense" {

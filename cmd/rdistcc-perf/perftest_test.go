@@ -250,7 +250,7 @@ func dialRaw(t *testing.T, addr string, request []byte) *rawPeer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	p := &rawPeer{t, c}
 	p.write(request)
 	reply := p.read(mpa.FrameSize)

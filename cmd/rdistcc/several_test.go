@@ -272,7 +272,7 @@ func makeBench(t *testing.T, want int) (m *testManager, b *bench) {
 }
 
 // patience ends a test that waits for what does not happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // TestSeveralUnderMake: with places of make's the compiles of one command are under way
 // together; make gets the places back, or it would say so.

@@ -299,7 +299,7 @@ func TestProgress(t *testing.T) {
 			until [ -e seen ]; do sleep 0.02; done; echo line; for i in $(seq 20); do echo "late $i"; done; touch end; exit 4`, s.dir}, true)
 	}()
 	const want = "rdistcc: 2 done, 3 running"
-	for end := time.Now().Add(30 * time.Second); !strings.HasPrefix(view.line(9), want) || view.line(8) != "half a "; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !strings.HasPrefix(view.line(9), want) || view.line(8) != "half a "; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the last lines are %q and %q; all:\n%s", view.line(8), view.line(9), view.text())
 		}
@@ -319,7 +319,7 @@ func TestProgress(t *testing.T) {
 		}
 	}
 	lines = slices.Insert(lines, 20, "half a line")
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(view.text(), "a:7632"); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !strings.Contains(view.text(), "a:7632"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("no summary:\n%s", view.text())
 		}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience ends a test that waits for what does not happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // peak is what has been seen of as many things at a time as the test wants, or of
 // anything where it does not say.

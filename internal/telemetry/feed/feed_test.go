@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds a test that hangs.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // counter is a source that counts, and is asked how often.
 type counter struct {

@@ -242,7 +242,7 @@ func TestRemoveAfter(t *testing.T) {
 	if err := unix.Close(descriptor); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, err := os.Stat(dir); err == nil; _, err = os.Stat(dir) {
 		if ctx.Err() != nil {

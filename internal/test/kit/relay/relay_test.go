@@ -38,7 +38,7 @@ func dial(t *testing.T, r *Relay) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	return c
 }
 
@@ -64,7 +64,7 @@ func TestRelay(t *testing.T) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
 	// What came back is counted a moment after it was written.
-	for end := time.Now().Add(30 * time.Second); r.Moved() < 2*int64(len(text)) && time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); r.Moved() < 2*int64(len(text)) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	if r.Moved() != 2*int64(len(text)) || r.Conns() != 1 {
@@ -109,7 +109,7 @@ func TestRelay(t *testing.T) {
 	}
 	r.Release()
 	for _, c := range []net.Conn{c, late} {
-		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
 		if _, err := io.ReadFull(c, make([]byte, 16)); err != nil {
 			t.Errorf("released: %v", err)
 		}

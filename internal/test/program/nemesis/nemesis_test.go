@@ -55,7 +55,7 @@ func TestNemesis(t *testing.T) {
 			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
-	o := options{bin: farmtest.Programs(t), jobs: 120, every: 4, hosts: 3, width: 6, settle: 30 * time.Second, most: 1200 * time.Millisecond, log: t.Logf}
+	o := options{bin: farmtest.Programs(t), jobs: 120, every: 4, hosts: 3, width: 6, settle: 2 * time.Minute, most: 1200 * time.Millisecond, log: t.Logf}
 	r, err := runSeed(t.Context(), o, 1)
 	if err != nil {
 		t.Fatal(err)
