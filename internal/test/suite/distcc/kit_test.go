@@ -139,6 +139,15 @@ func (h *host) requests(result string) int {
 	return h.metric(`rdistccd_distcc_requests_total{result="` + result + `"}`)
 }
 
+// counted wants that n requests had a result. A client may have its answer a moment before that is counted.
+func (h *host) counted(result string, n int) {
+	h.t.Helper()
+	h.until("the count of requests that "+result, func() bool { return h.requests(result) >= n })
+	if now := h.requests(result); now != n {
+		h.t.Errorf("%d requests %s, want %d", now, result, n)
+	}
+}
+
 func (h *host) metric(name string) int {
 	h.t.Helper()
 	n, err := h.d.Metric(h.ctx, name)
