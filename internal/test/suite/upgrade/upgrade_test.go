@@ -106,6 +106,7 @@ func start(t *testing.T, bin ...string) *site {
 	if err := os.Mkdir(s.work, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	s.fewCompilers()
 	for i := range sources {
 		name := fmt.Sprintf("%d.c", i)
 		text := fmt.Sprintf("#include <stdio.h>\nint f%d(int x) { return printf(\"%%d\", x + %d); }\n", i, i)
@@ -137,6 +138,21 @@ func start(t *testing.T, bin ...string) *site {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// fewCompilers has daemons look for gcc alone. Those of the older programs do not take our word for what this machine has.
+func (s *site) fewCompilers() {
+	s.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		s.Fatal(err)
+	}
+	dir := filepath.Join(s.Farm.Dir, "compilers")
+	err = errors.Join(os.Mkdir(dir, 0o755), os.Symlink(gcc, filepath.Join(dir, "gcc")), s.Secure(s.ctx, farm.Security{}),
+		s.AddSettings("daemon.yaml", "toolchains: {dirs: ["+dir+"]}\n"))
+	if err != nil {
+		s.Fatal(err)
+	}
 }
 
 // compile compiles source i with a name of its own for the object, and returns where that was done. The object must be that of the local
