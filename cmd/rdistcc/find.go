@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
@@ -193,6 +194,19 @@ func scriptText(file string) string {
 		return ""
 	}
 	return string(buf[:n])
+}
+
+// wanders reports whether the compiler, or what it starts or loads, is looked for in a directory
+// that is another one to the manager (unit.Shared).
+func (f *flow) wanders() bool {
+	for _, list := range [...]string{f.cc.file, f.set.childPath, f.set.getenv("LD_LIBRARY_PATH")} {
+		for dir := range strings.SplitSeq(list, ":") {
+			if shared, ok := unit.Shared(dir); !ok || shared != dir {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func readlink(file string) (string, error) {

@@ -99,6 +99,9 @@ func (f *flow) try() (*result, *detour) {
 			return nil, byRule(why)
 		}
 	}
+	if f.wanders() {
+		return nil, byRule(reason.Paths)
+	}
 	if closedUmask() {
 		return nil, byRule(reason.Diagnostics) // the compiler here could not reopen its own files
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/sources"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -37,6 +38,9 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if !f.plan.Raw {
 		if names, why = f.list(); why != "" {
 			return nil, why
+		}
+		for i := range names {
+			names[i], _ = unit.Shared(names[i]) // in a directory that the command names, or else it is refused below
 		}
 	}
 	o, body := f.packing(names, began)
@@ -282,8 +286,13 @@ func treeEnv(env []string, cwd string, tidy bool) []string {
 	var out []string
 	for _, kv := range env {
 		name, value, ok := strings.Cut(kv, "=")
-		if !ok || !compile.GoesWithSources(name) && !(tidy && compile.GoesWithTidy(name)) || name == "PWD" && value != cwd { // compilers do not believe such a PWD
+		if !ok || !compile.GoesWithSources(name) && !(tidy && compile.GoesWithTidy(name)) {
 			continue
+		}
+		if name == "PWD" && value != cwd {
+			if dir, ok := unit.Shared(value); !ok || dir == value {
+				continue // compilers do not believe such a PWD
+			}
 		}
 		out = append(out, kv)
 	}

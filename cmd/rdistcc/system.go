@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // pollFD is struct pollfd.
@@ -134,9 +136,11 @@ func pwriteAll(fd int, b []byte, off int64) error {
 }
 
 // workingDir returns the working directory as compilers name it: PWD if that is the same
-// directory, else the kernel's name for it.
+// directory, else the kernel's name for it. A PWD that means something else to each process
+// (/proc/self/cwd) is for the compiler alone.
 func workingDir(s *settings) string {
-	if pwd := s.getenv("PWD"); strings.HasPrefix(pwd, "/") {
+	pwd := s.getenv("PWD")
+	if shared, _ := unit.Shared(pwd); strings.HasPrefix(shared, "/") {
 		var a, b syscall.Stat_t
 		if stat(pwd, &a) == nil && stat(".", &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
 			return pwd

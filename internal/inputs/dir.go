@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ type way struct {
 	real   string // the directory, with links resolved
 	links  []link
 	system bool // it leads through a link that distributions have at the top level and that may differ elsewhere
+	apart  bool // it leads elsewhere for another process
 	plain  bool // the path has no dots and no redundant slashes
 
 	headers bool // it is where distributions have the system's headers, or below
@@ -73,9 +75,38 @@ func follow(dir string) (w way, ok bool) {
 		}
 		w.links = append(w.links, link{unit.Link{Name: next, Target: w.real}, stamp.Of(&st)})
 		w.system = w.system || sources.SystemLink(next)
+		w.apart = w.apart || wanders(next)
 	}
+	w.apart = w.apart || !sameForAll(w.real)
 	w.headers = unit.IsSystemFile(w.real + "/x")
 	return w, true
+}
+
+// wanders reports whether a link leads, by way of other links or not, through a name that leads elsewhere for the compiler.
+func wanders(name string) bool {
+	for range maxLinks {
+		target, err := os.Readlink(name)
+		if err != nil {
+			return false
+		}
+		if !path.IsAbs(target) {
+			name = path.Dir(name) + "/" + target
+			continue
+		}
+		if name = target; !sameForAll(name) {
+			return true
+		}
+	}
+	return true
+}
+
+// maxLinks is how many links the kernel follows.
+const maxLinks = 40
+
+// sameForAll reports whether a name leads to the same file in every process.
+func sameForAll(name string) bool {
+	shared, ok := unit.Shared(name)
+	return ok && shared == name
 }
 
 // same reports whether the links on the way are unchanged.
@@ -176,6 +207,10 @@ func (t *Table) check(d *dir) *Doubt {
 		if !first {
 			d.version++
 		}
+	}
+	if d.way.apart {
+		d.there, d.err = false, &Doubt{Why: DoubtPaths, Name: d.path}
+		return d.err
 	}
 	d.there, d.st, d.settled = true, st, st.Settled(now)
 	d.loose = d.loose[:0]

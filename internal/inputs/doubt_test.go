@@ -56,7 +56,8 @@ func TestDoubts(t *testing.T) {
 		{text: "#define HAS(x) __has_include(x)\n#define HAVE HAS\n#include \"d.h\"\n", want: DoubtHasInclude, change: func(_ *Query, dir string) { put(t, dir+"/d.h", "#if HAVE(H)\n#endif\n") }},
 		{text: "#define HAS(x) __has_include(x)\n#if H\\\nAS(H)\n#endif\n", want: DoubtHasInclude},
 		{text: "#define HAS(x) __has_include(<x>)\n", want: DoubtHasInclude},
-		{text: "#include \"/proc/version\"\n", want: DoubtFileSystem}, // as a network file system's, its times tell nothing
+		{text: "#include \"/sys/kernel/profiling\"\n", want: DoubtFileSystem}, // as a network file system's, its times tell nothing
+		{text: "#include \"/proc/version\"\n", want: DoubtPaths},
 		{text: "#include \"/dev/null\"\n", want: DoubtFile},
 		{text: "#include \"pipe.h\"\n", want: DoubtPipe, change: func(_ *Query, dir string) {
 			if err := unix.Mkfifo(dir+"/pipe.h", 0o666); err != nil {

@@ -165,7 +165,7 @@ func (s *Set) twins() map[unit.ContentID]int {
 
 // resolve returns what a name leads to, seen from cwd, where there are no other symbolic links than links.
 func resolve(cwd, name string, links map[string]string) string {
-	if !strings.HasPrefix(name, "/") {
+	if name, _ = unit.Shared(name); !strings.HasPrefix(name, "/") {
 		name = cwd + "/" + name
 	}
 	at := ""

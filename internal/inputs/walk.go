@@ -319,6 +319,9 @@ func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 	if len(name) > maxName {
 		return nil, &Doubt{Why: DoubtFile, Name: name[:64] + "..."}
 	}
+	if at == nil && !sameForAll(name) {
+		return nil, &Doubt{Why: DoubtPaths, Name: name} // this process would find another file
+	}
 	if at == nil {
 		i := strings.LastIndexByte(name, '/')
 		at, name = t.dirAt(trimSlash(name[:i])), name[i+1:]

@@ -189,7 +189,7 @@ func (b *builder) proc() {
 	}
 	if err != nil {
 		_ = unix.Unmount("/proc", unix.MNT_DETACH)
-		b.lacks = append(b.lacks, fmt.Sprintf("/proc: %v", err))
+		b.lacks = append(b.lacks, fmt.Sprintf("%s%v", noProc, err))
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -174,6 +176,14 @@ type Tree struct {
 
 // Lacks returns what this host could not give the tree, one line each.
 func (t *Tree) Lacks() []string { return t.lacks }
+
+// HasProc reports whether the tree has a procfs.
+func (t *Tree) HasProc() bool {
+	return !slices.ContainsFunc(t.lacks, func(what string) bool { return strings.HasPrefix(what, noProc) })
+}
+
+// noProc begins what Lacks has of a tree without a procfs.
+const noProc = "/proc: "
 
 // Measures returns the measures that apply to all commands in the tree.
 func (t *Tree) Measures() sandbox.Set { return t.measures }

@@ -26,6 +26,7 @@ func (p *pack) follow(dir string) (at string, all bool) {
 			continue
 		}
 		next := at + "/" + word
+		p.astray = p.astray || next == "/proc"
 		real, known := p.real[next]
 		if !known {
 			real = next
@@ -61,11 +62,18 @@ func SystemLink(name string) bool {
 // way records the links on the way to a file. A ".." in its name must lead where it does here: after a link
 // that the tree on the host lacks it would lead to another file.
 func (p *pack) way(name string) error {
+	if shared, ok := unit.Shared(name); !ok || shared != name {
+		return ErrPaths // as the source spells it, the manager could not follow it
+	}
 	dir := name[:strings.LastIndexByte(name, '/')+1]
 	if _, ok := p.ways[dir]; ok {
 		return nil
 	}
-	if _, all := p.follow(dir); !all && strings.Contains(dir, "/../") {
+	_, all := p.follow(dir)
+	if p.astray {
+		return ErrPaths
+	}
+	if !all && strings.Contains(dir, "/../") {
 		var a, b syscall.Stat_t
 		if stat(dir, &a) != nil || stat(path.Clean(dir), &b) != nil || a.Dev != b.Dev || a.Ino != b.Ino {
 			return ErrPaths

@@ -70,6 +70,9 @@ func Make(o *Options) (*Pack, error) {
 	for _, dir := range o.Dirs {
 		p.follow(dir)
 	}
+	if p.astray {
+		return nil, ErrPaths
+	}
 	for _, dir := range o.Places {
 		if err := p.way(dir + "/"); err != nil {
 			return nil, err
@@ -155,6 +158,7 @@ type pack struct {
 	probes  []string              // to be packed after those, without content
 	once    map[string]struct{}   // absolute names of files that have several
 	real    map[string]string     // directories with links resolved
+	astray  bool                  // one of them leads through /proc, which differs on a host
 
 	// buf holds contents that belong at base in the slot. They are scanned while they are still in
 	// the cache, and written many at a time.
@@ -361,8 +365,7 @@ func (p *pack) further(name string, look bool) error {
 	}
 	var st syscall.Stat_t
 	if stat(name, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
-		p.Absent = append(p.Absent, name)
-		return nil
+		return p.lack(name)
 	}
 	p.names[name] = struct{}{}
 	p.queue = append(p.queue, queued{name, look})
@@ -385,13 +388,21 @@ func (p *pack) candidate(name string, content bool) error {
 func (p *pack) probe(name string) error {
 	var st syscall.Stat_t
 	if stat(name, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
-		p.Absent = append(p.Absent, name)
-		return nil
+		return p.lack(name)
 	}
 	if err := p.way(name); err != nil {
 		return err
 	}
 	p.add(name, &st, 0)
+	return nil
+}
+
+// lack records a file that was looked for in vain. On a host it is absent too, unless its name leads somewhere else there.
+func (p *pack) lack(name string) error {
+	if shared, ok := unit.Shared(name); !ok || shared != name {
+		return ErrPaths
+	}
+	p.Absent = append(p.Absent, name)
 	return nil
 }
 

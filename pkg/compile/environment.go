@@ -1,6 +1,11 @@
 package compile
 
-import "strings"
+import (
+	pathname "path"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
 
 // changedByEnvironment reports whether a variable is set that changes what the
 // compiler proper or the driver does. Variables that only add header directories,
@@ -145,8 +150,14 @@ func FitsEnvironment(name, value string) bool {
 	case "SOURCE_DATE_EPOCH":
 		return value != "" && onlyOf(value, digitBytes, 20)
 	case "PWD":
-		return strings.HasPrefix(value, "/") && plain(value, maxPath)
+		dir, ok := unit.Shared(value)
+		return strings.HasPrefix(value, "/") && plain(value, maxPath) && ok && (dir == value || pathname.Clean(dir) == ".")
 	case "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH":
+		for dir := range strings.SplitSeq(value, ":") {
+			if _, ok := unit.Shared(dir); !ok {
+				return false
+			}
+		}
 		return plain(value, maxText)
 	case "COLUMNS", "VTE_VERSION":
 		return onlyOf(value, digitBytes, 9)
@@ -195,6 +206,7 @@ func appendDirs(dirs []string, getenv func(string) (string, bool), name string) 
 		if dir == "" {
 			dir = "."
 		}
+		dir, _ = unit.Shared(dir)
 		dirs = append(dirs, dir)
 	}
 	return dirs

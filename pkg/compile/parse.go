@@ -1,9 +1,11 @@
 package compile
 
 import (
+	pathname "path" // path is a kind of value here
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Parse reads argv, the words after the compiler's name, as the driver d would.
@@ -96,7 +98,8 @@ func (p *parser) word(argv []string) int {
 	} else if strings.HasPrefix(w, "--") {
 		p.warning(shortWarning(w))
 	}
-	p.option(row.class(p.Driver.Family), words, arg)
+	c := row.class(p.Driver.Family)
+	p.option(c, words, p.shared(c, arg))
 	return len(words)
 }
 
@@ -268,7 +271,34 @@ func (p *parser) sourcesOnly(what string) {
 // isDevice reports whether a file may be readable only once: a command that starts on a host
 // and is repeated here would find it empty.
 func isDevice(name string) bool {
+	if strings.HasPrefix(name, "/") {
+		name = pathname.Clean(name)
+	}
 	return name == "-" || strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/proc/")
+}
+
+// shared returns an option's argument as other processes may use it, if it is a path. A directory for headers may be named by
+// way of /proc/self/cwd, which the compiler on a host has too; otherwise a path that only one process can follow keeps the
+// command here.
+func (p *parser) shared(c class, arg string) string {
+	switch p.value {
+	case path:
+		name, ok := unit.Shared(arg)
+		switch {
+		case c == include || c == preproc || c == output || c == dependFile: // which have a reason of their own
+			return arg
+		case !ok || name != arg && c != incDir:
+			p.refuse(reason.Paths)
+		}
+		return name
+	case judged:
+		for _, dir := range [...]string{"/proc/", "/dev/fd/"} {
+			if strings.Contains(arg, dir) {
+				p.refuse(reason.Paths)
+			}
+		}
+	}
+	return arg
 }
 
 // dependencyFile records the name of a dependency file. Neither half has the command's own

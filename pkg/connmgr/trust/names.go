@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // names holds the files that a job brought by their resolved names in the tree that a host makes of them:
@@ -44,6 +45,7 @@ func (n *names) bring(name string) string {
 
 // brought reports whether name refers to a file that the job brought, through directories that it brought too.
 func (n *names) brought(name string) bool {
+	name, _ = unit.Shared(name) // to the compiler, /proc/self/cwd is the job's directory too
 	at, ok := n.follow(name, func(dir string) bool { return n.dirs[dir] })
 	return ok && n.files[at]
 }
