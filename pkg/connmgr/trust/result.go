@@ -138,7 +138,7 @@ func rules(content []byte, b *job.Body, m modules.Rules) error {
 	// Nearly all names are spelled as in the job. If a file has several names, the job has one of them, and
 	// the others are resolved only if one of them is used.
 	var meant *names
-	return outputs.CheckRules(string(content), m, func(w string) bool { return targets[w] }, func(name string) bool {
+	err := outputs.CheckRules(string(content), m, func(w string) bool { return targets[w] }, func(name string) bool {
 		if files[name] {
 			return true
 		}
@@ -147,6 +147,15 @@ func rules(content []byte, b *job.Body, m modules.Rules) error {
 		}
 		return meant.brought(name)
 	})
+	if errors.Is(err, outputs.ErrForged) && (odd(b.Name) || slices.ContainsFunc(b.Args, odd) || slices.ContainsFunc(b.Files, func(f unit.File) bool { return odd(f.Name) })) {
+		return fmt.Errorf("%s (%w)", err.Error(), outputs.ErrDoubt) // an honest compiler writes such names as they are
+	}
+	return err
+}
+
+// odd reports whether a word has a byte that a rule for make cannot name, or that compilers quote in different ways.
+func odd(w string) bool {
+	return strings.ContainsFunc(w, func(r rune) bool { return r < ' ' || r == 0x7f || r == '$' || r == '\\' })
 }
 
 // part returns a segment of a result, which must have passed Result.

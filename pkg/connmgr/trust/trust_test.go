@@ -172,3 +172,25 @@ func TestModulesDiffer(t *testing.T) {
 		}
 	}
 }
+
+// TestOddNames: what a compiler writes about names that rules for make cannot express is no forgery.
+func TestOddNames(t *testing.T) {
+	const odd = "x\n\ty $(v)\\"
+	for what, body := range map[string]*job.Body{
+		"output":           {Name: "a.c", Args: []string{"-MD", "-c", "a.c", "-o", odd}, Files: []unit.File{{Name: "a.c"}}},
+		"target":           {Name: "a.c", Args: []string{"-MD", "-c", "a.c", "-MT", odd}, Files: []unit.File{{Name: "a.c"}}},
+		"source":           {Name: odd, Args: []string{"-MD", "-c", odd}, Files: []unit.File{{Name: odd}}},
+		"a header":         {Name: "a.c", Args: []string{"-MD", "-c", "a.c"}, Files: []unit.File{{Name: "a.c"}, {Name: odd}}},
+		"none (a forgery)": {Name: "a.c", Args: []string{"-MD", "-c", "a.c"}, Files: []unit.File{{Name: "a.c"}}},
+	} {
+		body.Outputs = []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}, {Kind: unit.OutputDependency, Name: "a.d"}}
+		err := rules([]byte("x\n\ty $(v)\\: a.c\n"), body, modules.Rules{})
+		want := outputs.ErrDoubt
+		if strings.HasPrefix(what, "none") {
+			want = outputs.ErrForged
+		}
+		if !errors.Is(err, want) || errors.Is(err, outputs.ErrForged) != (want == outputs.ErrForged) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+}
