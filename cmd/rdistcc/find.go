@@ -112,8 +112,14 @@ func runnable(file string, me fileID) (code int, isMe bool) {
 	if st.Mode&syscall.S_IFMT != syscall.S_IFREG || syscall.Faccessat(atFDCWD, file, xOK, 0) != nil {
 		return exitNotExecutable, false
 	}
+	if _, err := readlink(file); err == nil && base(realPath(file)) == ownName {
+		return exitNotExecutable, true // a link of another installed rdistcc, which would take the compile for a script's
+	}
 	return 0, false
 }
+
+// ownName is what this program is installed as.
+const ownName = "rdistcc"
 
 const atFDCWD = -100
 
@@ -163,7 +169,7 @@ func (s *settings) behindScript(c command, real string) (cc command, path string
 	if text == "" {
 		return c, real, false
 	}
-	argv, ok := compile.Unwrap(text, c.argv[1:])
+	argv, ok := compile.Unwrap(text, c.argv[1:], syscall.Getenv)
 	if !ok {
 		return c, real, false
 	}

@@ -65,13 +65,15 @@ func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Disco
 			case a == nil:
 			case a.err != nil:
 				d.Skipped[paths[i]] = a.err
+			case a.tc.fit() != nil:
+				d.Skipped[paths[i]] = a.tc.fit()
 			case !ids[a.tc.ID]:
 				ids[a.tc.ID] = true
 				d.List = append(d.List, a.tc)
 			}
 		}
 		for _, a := range known { // after all others, as whoever looks for a name means the plain one
-			if a == nil {
+			if a == nil || a.tc.fit() != nil {
 				continue
 			}
 			for _, tc := range a.with {

@@ -30,6 +30,7 @@ type finding struct {
 	shown      map[string]bool // for Toolchain.Files
 	candidates []string        // installations of gcc that a clang has found
 	configDirs []string        // where a clang looks for configuration files, beside its own directory
+	static     []string        // programs without a loader: scripts among them
 	dirs       []string        // in which the driver looks for programs, before PATH
 }
 
@@ -62,7 +63,9 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 		if len(env.Plugins) > 0 {
 			return f, fmt.Errorf("identify compiler: %s with plugins: %w", path, ErrUnknown)
 		}
-		return f, f.tidy()
+		err := f.tidy()
+		f.tc.Script = f.unfit()
+		return f, err
 	}
 	if err := f.describe(); err != nil {
 		return f, err
@@ -92,6 +95,7 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 			return f, err
 		}
 	}
+	f.tc.Script = f.unfit()
 	f.defaults()
 	mode := ""
 	if f.tc.Family == "clang" {

@@ -20,9 +20,39 @@ func (f *finding) program(role, path string) error {
 		return fmt.Errorf("identify compiler: %s: %w", path, err)
 	}
 	if interp == "" {
+		f.static = append(f.static, path)
 		return nil // a script, or linked statically
 	}
 	return f.libraries(interp, path)
+}
+
+// unfit returns the first program that is a script whose interpreter the toolchain does not show, or "".
+func (f *finding) unfit() string {
+	for _, path := range f.static {
+		if by, script := strings.CutPrefix(beginning(path), "#!"); script && !f.shown[firstWord(strings.TrimSpace(by))] {
+			return path
+		}
+	}
+	return ""
+}
+
+// IsScript reports whether a program is run by another one: shells also run files without a "#!".
+func IsScript(path string) bool {
+	line := beginning(path)
+	return line != "" && !strings.HasPrefix(line, elf.ELFMAG)
+}
+
+// beginning returns at most 256 bytes of a file's first line, or "" if it cannot be read.
+func beginning(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	var head [256]byte
+	n, _ := io.ReadFull(file, head[:]) // most programs are longer
+	line, _, _ := strings.Cut(string(head[:n]), "\n")
+	return line
 }
 
 // libraries adds what a loader loads for a program or a library.

@@ -11,6 +11,7 @@ package toolchain
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +38,10 @@ type Toolchain struct {
 	Plugins []string
 	// PluginDir is where it looks for plugins without a directory, if there is such a directory.
 	PluginDir string
+
+	// Script is the first of its programs that is a script whose interpreter is not among Files, or "". Where a command sees no more
+	// than the toolchain it cannot be started, and what such a script runs is not known: hosts do not offer it.
+	Script string
 
 	// Files and Dirs list all names on this machine that running the compiler needs to see,
 	// absolute and sorted: programs, their libraries and loader, specs, message catalogues. Links
@@ -73,6 +78,14 @@ func (t Toolchain) Equal(u Toolchain) bool {
 // ErrUnknown means that a program is not a compiler of a known family, or that its parts cannot be determined: it is
 // unknown what its objects depend on.
 var ErrUnknown = errors.New("not a compiler that can be identified")
+
+// fit returns an error if hosts cannot start the toolchain.
+func (t *Toolchain) fit() error {
+	if t.Script == "" {
+		return nil
+	}
+	return fmt.Errorf("%s is a script, which may start anything: %w", t.Script, ErrUnknown)
+}
 
 // part is one file that decides the object. An absent file counts as well: a specs file that only one of two machines
 // has makes them different.

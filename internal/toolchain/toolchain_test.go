@@ -33,6 +33,7 @@ case $1 in
 -v) echo "Target: test-linux" >&2; echo "gcc version 12.3.4 (Test)" >&2;;
 -print-prog-name=cc1) echo $here/cc1;;
 -print-prog-name=as) echo $here/as;;
+-print-prog-name=cc1obj) echo /bin/sh;; # so that hosts show what runs this script
 -print-prog-name=*) echo ${1#*=};;
 -print-libgcc-file-name) echo $here/libgcc.a;;
 *) exit 1;;
@@ -531,5 +532,32 @@ func BenchmarkIdentifyWarm(b *testing.B) {
 			cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 			b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
 		})
+	}
+}
+
+// TestScripts: what is started by a program that the toolchain does not show, hosts do not offer.
+func TestScripts(t *testing.T) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("needs gcc")
+	}
+	for what, text := range map[string]string{
+		"a shell's":             "#!/bin/sh\nexec " + gcc + " \"$@\"\n",
+		"another interpreter's": "#!/usr/bin/env bash\nexec " + gcc + " \"$@\"\n",
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "gcc")
+		write(t, path, text)
+		var c Cache
+		if tc, err := c.Identify(context.Background(), path); err != nil || tc.Script != path {
+			t.Errorf("%s: %q, %v; want %s", what, tc.Script, err, path)
+		}
+		d, err := c.Discover(context.Background(), []string{dir}, nil)
+		if err != nil || len(d.List) != 0 || !errors.Is(d.Skipped[path], ErrUnknown) {
+			t.Errorf("%s: offered %v, skipped %v, %v", what, d.List, d.Skipped, err)
+		}
+		if !IsScript(path) || IsScript(gcc) {
+			t.Errorf("%s: what is a script is not known", what)
+		}
 	}
 }

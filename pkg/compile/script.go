@@ -4,10 +4,10 @@ import "strings"
 
 // Unwrap returns the command that a shell script runs if the script does nothing but start a
 // compiler with additional words. text is the script, args are its arguments. ok is false for
-// any other script, and for arguments that it rejects.
+// any other script, and for arguments that it rejects. getenv looks up a variable of the script's environment.
 //
-// It knows scripts with one command around "$@", and Debian's c89 and c99.
-func Unwrap(text string, args []string) (argv []string, ok bool) {
+// It knows scripts with one command around "$@", as musl-gcc is one, and Debian's c89 and c99.
+func Unwrap(text string, args []string, getenv func(string) (string, bool)) (argv []string, ok bool) {
 	first, rest, _ := strings.Cut(text, "\n")
 	if !isShell(first) {
 		return nil, false
@@ -15,13 +15,13 @@ func Unwrap(text string, args []string) (argv []string, ok bool) {
 	var lines []string
 	for line := range strings.SplitSeq(rest, "\n") {
 		line = strings.TrimSpace(line)
-		if line != "" && line[0] != '#' {
+		if line != "" && line[0] != '#' && line != "set -e" && line != "set -u" && line != "set -eu" {
 			lines = append(lines, line)
 		}
 	}
 	switch {
 	case len(lines) == 1:
-		return unwrapCommand(lines[0], args)
+		return unwrapCommand(lines[0], args, getenv)
 	case len(lines) > 1 && strings.Join(lines[1:], "\n") == debianC99 && lines[0] == "extra_flag=-std=c99":
 		return standard("-std=c99", args, func(w string) bool {
 			return w == "-std=c99" || w == "-std=c9x" || w == "-std=iso9899:1999" || w == "-std=iso9899:199x"
@@ -47,8 +47,8 @@ func isShell(line string) bool {
 	return false
 }
 
-// unwrapCommand parses a command of plain words and, once, "$@".
-func unwrapCommand(line string, args []string) (argv []string, ok bool) {
+// unwrapCommand parses a command of plain words, of variables with defaults and, once, "$@".
+func unwrapCommand(line string, args []string, getenv func(string) (string, bool)) (argv []string, ok bool) {
 	words := strings.Fields(line)
 	if len(words) > 0 && words[0] == "exec" {
 		words = words[1:]
@@ -62,13 +62,39 @@ func unwrapCommand(line string, args []string) (argv []string, ok bool) {
 			}
 			seen = true
 			argv = append(argv, args...)
-		case !plainWord(w) || i == 0 && (w[0] == '-' || strings.Contains(w, "=")):
-			return nil, false
 		default:
-			argv = append(argv, w)
+			v, ok := expandWord(w, getenv)
+			if !ok || i == 0 && (v == "" || v[0] == '-' || strings.Contains(v, "=")) {
+				return nil, false
+			}
+			argv = append(argv, v)
 		}
 	}
 	return argv, seen
+}
+
+// expandWord returns what a shell makes of a word that is plain, or a variable with a plain default, in double quotes or not:
+// "${REALGCC:-gcc}". Shells have variables of their own, so it must be one that names a compiler.
+func expandWord(w string, getenv func(string) (string, bool)) (value string, ok bool) {
+	quoted := len(w) > 1 && w[0] == '"' && w[len(w)-1] == '"'
+	if quoted {
+		w = w[1 : len(w)-1]
+	}
+	inner, is := strings.CutPrefix(w, "${")
+	if !is {
+		return w, plainWord(w)
+	}
+	name, rest, ok := strings.Cut(strings.TrimSuffix(inner, "}"), "-")
+	name, orEmpty := strings.CutSuffix(name, ":")
+	if !ok || !strings.HasSuffix(inner, "}") || !plainWord(rest) || !onlyOf(name, letterBytes+digitBytes+"_", maxWord) ||
+		!strings.Contains(name, "CC") && !strings.Contains(name, "CXX") && !strings.Contains(name, "CLANG") {
+		return "", false
+	}
+	value, set := getenv(name)
+	if !set || value == "" && orEmpty {
+		return rest, true
+	}
+	return value, quoted || plainWord(value)
 }
 
 // plainWord reports whether a shell takes a word literally.

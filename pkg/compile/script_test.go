@@ -14,6 +14,19 @@ func TestUnwrap(t *testing.T) {
 		{"#!/bin/sh\nexec gcc -m32 \"$@\"\n", "-c a.c", "gcc -m32 -c a.c"},
 		{"#! /bin/sh\n# ours\n\n\texec /opt/bin/gcc ${1+\"$@\"} -specs=/x.specs\n", "-c a.c", "/opt/bin/gcc -c a.c -specs=/x.specs"},
 		{"#!/bin/bash\nclang \"$@\"", "", "clang"},
+		{"#!/bin/sh\nset -e\nexec gcc \"$@\"\n", "-c a.c", "gcc -c a.c"},
+		{"#!/bin/sh\nexec \"${REALGCC:-x-gcc}\" \"$@\" -specs \"/lib/musl-gcc.specs\"\n", "-c a.c", "x-gcc -c a.c -specs /lib/musl-gcc.specs"},
+		{"#!/bin/sh\nset -eu\nexec ${SETCC:-gcc} -DX ${1+\"$@\"}\n", "-c a.c", "clang -DX -c a.c"},
+		{"#!/bin/sh\nexec ${SETCC-gcc} \"$@\"\n", "-c a.c", "clang -c a.c"},
+		{"#!/bin/sh\nexec ${EMPTYCC:-gcc} \"$@\"\n", "-c a.c", "gcc -c a.c"},
+		{"#!/bin/sh\nexec ${EMPTYCC-gcc} \"$@\"\n", "-c a.c", ""},
+		{"#!/bin/sh\nexec ${WORDSCC:-gcc} \"$@\"\n", "-c a.c", ""},
+		{"#!/bin/sh\nexec ${RANDOM:-gcc} \"$@\"\n", "-c a.c", ""},
+		{"#!/bin/sh\nexec \"${XCC:-$(gcc)}\" \"$@\"\n", "-c a.c", ""},
+		{"#!/bin/sh\nexec \"${XCC:=gcc}\" \"$@\"\n", "-c a.c", ""},
+		{"#!/bin/sh\nexec \"${XCC}\" \"$@\"\n", "-c a.c", ""},
+		{"#!/bin/sh\nexec gcc \"-D X\" \"$@\"\n", "-c a.c", ""},
+		{"#!/bin/sh\nset -x\nexec gcc \"$@\"\n", "-c a.c", ""},
 		{"#!/bin/sh\nexec gcc -m32 $@\n", "-c a.c", ""},
 		{"#!/bin/sh\nexec gcc '-DX' \"$@\"\n", "-c a.c", ""},
 		{"#!/bin/sh\nA=1\nexec gcc \"$@\"\n", "-c a.c", ""},
@@ -28,7 +41,10 @@ func TestUnwrap(t *testing.T) {
 		{"exec gcc \"$@\"\n", "-c a.c", ""},
 		{"\x7fELF", "-c a.c", ""},
 	} {
-		argv, ok := Unwrap(c.script, strings.Fields(c.args))
+		argv, ok := Unwrap(c.script, strings.Fields(c.args), func(name string) (string, bool) {
+			v, set := map[string]string{"SETCC": "clang", "EMPTYCC": "", "WORDSCC": "gcc -m32", "RANDOM": "gcc"}[name]
+			return v, set
+		})
 		if got := strings.Join(argv, " "); ok != (c.want != "") || ok && got != c.want {
 			t.Errorf("%q: %q, %v; want %q", c.script, got, ok, c.want)
 		}
@@ -56,7 +72,7 @@ func TestUnwrapStandards(t *testing.T) {
 			cmd := exec.Command(path, strings.Fields(args)...)
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 			out, err := cmd.Output()
-			argv, ok := Unwrap(string(text), strings.Fields(args))
+			argv, ok := Unwrap(string(text), strings.Fields(args), os.LookupEnv)
 			if ok != (err == nil) {
 				t.Errorf("%s %s: understood %v, the script ends with %v", name, args, ok, err)
 			} else if want := strings.TrimSpace(string(out)); ok && strings.Join(argv, " ") != want {

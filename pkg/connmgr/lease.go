@@ -129,8 +129,14 @@ func (c *client) prepare() *ipc.GoLocal {
 		return &ipc.GoLocal{Reason: reason.NotReproducible + "plugin"}
 	}
 	found, err := c.m.o.Identify(c.Context(), name, env)
+	if err != nil && toolchain.IsScript(name) { // it may need variables, or a shell to start it
+		return &ipc.GoLocal{Reason: reason.NotReproducible + "compiler", Detail: err.Error()}
+	}
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
+	}
+	if found.Script != "" {
+		return &ipc.GoLocal{Reason: reason.NotReproducible + "compiler", Detail: found.Script + " is a script"}
 	}
 	if dir := c.lease.PluginDir; dir != "" && dir != found.PluginDir {
 		return &ipc.GoLocal{Reason: reason.NotReproducible + "plugin"} // on a host it would look elsewhere
