@@ -38,6 +38,8 @@ func run(argv, env []string) int {
 		return reason.ExitArguments
 	}
 	switch word := argv[1]; {
+	case base(word) == ownName: // CMake's launcher before a CC that has it already
+		return run(argv[1:], env)
 	// To cc, -h is an option of the linker's, with a value, and -help means nothing: alone, they are meant for us.
 	case word == "--help", len(argv) == 2 && (word == "help" || word == "-h" || word == "-help"):
 		return write(1, usage)
