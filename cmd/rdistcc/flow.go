@@ -34,6 +34,7 @@ type flow struct {
 	rec         record
 	units       []*flow // finished compiles of a command with several
 	object      string  // for one of these: the file that the link reads its object from; "": where its words say
+	passing     bool    // one of these, and its object is only for the command's link
 }
 
 // detour says why a command runs here: by rule, with a documented reason and the turn

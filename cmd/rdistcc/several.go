@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -59,10 +60,13 @@ func (f *flow) runSeveral(s *compile.Several) int {
 			objects = append(objects, object)
 		}
 		u := f.unit(s.Unit(i, unitObject(object, i)))
-		u.object = object
+		u.object, u.passing = object, s.Links
 		units = append(units, u)
 	}
 	said, d := f.compileAll(units)
+	if d == nil && s.Links && !linkable(s) && slices.ContainsFunc(units, func(u *flow) bool { return u.rec.exit != 0 }) {
+		d = byRule(reason.Diagnostics) // the driver may say something else first
+	}
 	if d != nil {
 		f.in.leave()
 		return f.here(d)
@@ -75,11 +79,22 @@ func (f *flow) runSeveral(s *compile.Several) int {
 		begun = begun || len(words.stdout)+len(words.stderr) > 0
 	}
 	f.units = units
+	for _, u := range units {
+		if u.rec.exit != 0 {
+			return u.rec.exit // the driver compiles the other sources too, and does not link
+		}
+	}
 	if !s.Links {
 		return 0
 	}
 	f.cmd = command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, s.Link(objects)...)}
 	return f.local(reason.Link, ipc.TurnLocal)
+}
+
+// linkable reports whether the driver has nothing to say about the link before it compiles.
+func linkable(s *compile.Several) bool {
+	files, ok := s.Linked()
+	return ok && !slices.ContainsFunc(files, func(name string) bool { return !exists(name) })
 }
 
 // compiled says how one compile of several ended.
@@ -193,13 +208,16 @@ func (f *flow) land(u *flow, c compiled) (words segments, d *detour) {
 		return words, c.detour
 	}
 	if words, d = u.words(c.result); d == nil {
+		if u.passing && c.result.Exit != 0 {
+			_ = syscall.Unlink(u.object) // whatever a failed compile leaves of an object, this one is ours
+		}
 		d = u.place(c.result)
 	}
 	if d != nil {
 		return words, d
 	}
 	u.rec.remote, u.rec.host = true, c.result.Host
-	u.finish(0)
+	u.finish(int(c.result.Exit))
 	return words, nil
 }
 
@@ -213,10 +231,10 @@ func (f *flow) unit(words []string) *flow {
 // segments holds what a compile has printed.
 type segments struct{ stdout, stderr []byte }
 
-// words returns what one compile of several has printed. A message of the driver itself
+// words returns what one compile of several has printed, also one that has failed. A message of the driver itself
 // would have been printed once for all of them.
 func (f *flow) words(r *result) (w segments, d *detour) {
-	if r.Exit != 0 || r.Stdout.Len > maxSaid || r.Stderr.Len > maxSaid {
+	if r.Exit > 1 || r.Exit == 1 && r.Stderr.Len == 0 || r.Stdout.Len > maxSaid || r.Stderr.Len > maxSaid {
 		return w, byRule(reason.Diagnostics)
 	}
 	var ok1, ok2 bool

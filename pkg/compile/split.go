@@ -243,6 +243,24 @@ func (s *Several) depend(argv []string, source string) []string {
 	return argv
 }
 
+// Linked returns the objects and libraries that the command names as files. ok is false if the driver may have something to say
+// about the link before it compiles anything.
+func (s *Several) Linked() (files []string, ok bool) {
+	for _, p := range s.words {
+		switch w := p.words[0]; {
+		case p.role != forLink || w == "-o":
+		case !strings.HasPrefix(w, "-"):
+			files = append(files, w)
+		case !slices.ContainsFunc(quietLinks[:], func(name string) bool { return strings.HasPrefix(w, name) }):
+			return nil, false
+		}
+	}
+	return files, true
+}
+
+// quietLinks are beginnings of options for the linker that clang's driver passes on as they are.
+var quietLinks = [...]string{"-o", "-l", "-L", "-Wl,", "-shared", "-static", "-pie", "-no-pie", "-rdynamic"}
+
 // Link returns the link of the objects, one for each source, as the words after the compiler's
 // name.
 func (s *Several) Link(objects []string) []string {
