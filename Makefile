@@ -11,8 +11,6 @@ VERSITYGW   ?= github.com/versity/versitygw/cmd/versitygw@v1.8.0
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
-# Not c89 and c99: they are scripts around gcc, which they find on PATH.
-LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
 .PHONY: all test test-all check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
@@ -232,7 +230,7 @@ install: $(if $(built),,all) install-docs
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana share/rdistcc/ci \
 		share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d lib/sysusers.d)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
-	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
+	-$(DESTDIR)$(PREFIX)/bin/rdistcc install-links $(DESTDIR)$(PREFIX)/lib/rdistcc >/dev/null # for compilers that are there
 	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
 	install -m 0644 deploy/prometheus/targets/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus/targets
 	install -m 0644 deploy/grafana/*.json $(DESTDIR)$(PREFIX)/share/rdistcc/grafana
@@ -267,7 +265,7 @@ install-docs:
 # A deb, an rpm, a tarball and an OCI image in dist/. Builds of the same commit are equal byte for byte.
 package: all
 	$(call need,$(GO) git gzip tar)
-	@GO='$(GO)' NFPM='$(NFPM)' LINKS='$(LINKS)' deploy/packaging/build '$(VERSION)'
+	@GO='$(GO)' NFPM='$(NFPM)' deploy/packaging/build '$(VERSION)'
 
 # The documents as a site, in dist/site: mkdocs.yml has their order. Whatever would make a page worse than its document, such as
 # a link that leads nowhere, is an error. Nothing in the site is fetched from elsewhere.

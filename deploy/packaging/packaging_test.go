@@ -93,7 +93,7 @@ mkdir -p "$2/out"
 cd "$2"
 version=$3
 shift 3
-GO=go NFPM=none LINKS="gcc g++ cc" deploy/packaging/build "$version" "$@"
+GO=go NFPM=none deploy/packaging/build "$version" "$@"
 cat dist/SHA256SUMS >>out/SHA256SUMS
 mv dist/*.* out/`
 	cmd := exec.Command("bash", append([]string{"-c", script, "build", from, dir, version}, kinds...)...)
@@ -196,6 +196,12 @@ func TestTarball(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), older) {
 			t.Errorf("%s --version: %v: %s", program, err, out)
 		}
+	}
+	if links, err := os.ReadDir(filepath.Join(to, name, "lib/rdistcc")); err == nil && len(links) > 0 {
+		t.Errorf("there are links for compilers that may not be there: %v", links)
+	}
+	if out, err := exec.Command(filepath.Join(to, name, "bin/rdistcc"), "install-links", filepath.Join(to, name, "lib/rdistcc")).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 	if link, err := os.Readlink(filepath.Join(to, name, "lib/rdistcc/gcc")); err != nil || link != "../../bin/rdistcc" {
 		t.Errorf("lib/rdistcc/gcc leads to %q, %v", link, err)

@@ -3,6 +3,8 @@ package ctl
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -422,6 +424,19 @@ func TestInstallLinks(t *testing.T) {
 	s.env["PATH"] = links + ":" + s.env["PATH"]
 	if out := s.want(0, "there already: "+made+"\n", "", "install-links", links); strings.Contains(out, "made") || strings.Contains(out, "PATH") {
 		t.Errorf("second run says\n%s", out)
+	}
+
+	// A compiler goes, and so does its link.
+	if err := errors.Join(os.Remove(s.dir+"/cc2/clang++-14"), os.Symlink("/usr/bin/rdistcc", links+"/rdistcc")); err != nil {
+		t.Fatal(err)
+	}
+	made = strings.Replace(made, " clang++-14", "", 1)
+	s.want(0, "removed, as PATH has no such compiler: clang++-14\nthere already: "+made+"\n", "", "install-links", links)
+	if _, err := os.Lstat(links + "/clang++-14"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the link of a compiler that is gone: %v", err)
+	}
+	if _, err := os.Lstat(links + "/rdistcc"); err != nil {
+		t.Error(err) // nobody takes that for a compiler
 	}
 
 	// Someone else's file stays; an old link of ours is moved.

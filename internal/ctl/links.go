@@ -20,7 +20,8 @@ func (c *ctl) linksCommand() *cobra.Command {
 		Short: "Create links named like the compilers that lead to rdistcc",
 		Long: "Creates links to rdistcc in DIR, one for each compiler on PATH: gcc, g++, cc, c++, clang, clang++, with their\n" +
 			"versions (gcc-12) and targets (aarch64-linux-gnu-gcc). With DIR first on PATH a build uses the farm without any\n" +
-			"other change. You can run it again at any time; files that are not such links are left alone.",
+			"other change. Run it again when a compiler has come or gone: links whose compiler is no longer on PATH are removed, and\n" +
+			"files that are not such links are left alone.",
 		Example: "  rdistcc install-links ~/.local/lib/rdistcc\n  PATH=~/.local/lib/rdistcc:$PATH make -j$(rdistcc -j)",
 		Args:    one("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -39,11 +40,18 @@ func (c *ctl) installLinks(dir string) error {
 		return failf(reason.ExitGeneral, "%s: there is no rdistcc beside rdistcc-cm", target)
 	}
 	names := compilersOn(c.getenv("PATH"), dir, target)
+	gone, err := unlink(dir, names)
+	if err != nil {
+		return failf(reason.ExitIO, "%v", err)
+	}
 	if len(names) == 0 {
 		return failf(reason.ExitGeneral, "PATH has no compiler to stand before")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return failf(reason.ExitIO, "%v", err)
+	}
+	if rel, err := filepath.Rel(dir, target); err == nil && rel == "../../bin/rdistcc" {
+		target = rel // an installation that may be moved as a whole
 	}
 	var made, kept, foreign []string
 	for _, name := range names {
@@ -63,6 +71,9 @@ func (c *ctl) installLinks(dir string) error {
 	if len(made) > 0 {
 		fmt.Fprintf(&b, "made in %s: %s\n", dir, strings.Join(made, " "))
 	}
+	if len(gone) > 0 {
+		fmt.Fprintf(&b, "removed, as PATH has no such compiler: %s\n", strings.Join(gone, " "))
+	}
 	if len(kept) > 0 {
 		fmt.Fprintf(&b, "there already: %s\n", strings.Join(kept, " "))
 	}
@@ -76,6 +87,26 @@ func (c *ctl) installLinks(dir string) error {
 		return failf(reason.ExitGeneral, "left alone in %s, as they are not links to rdistcc: %s", dir, strings.Join(foreign, " "))
 	}
 	return nil
+}
+
+// unlink removes the links in dir that lead to an rdistcc and are named like a compiler that is not among names: whoever looks
+// for such a compiler would find one that cannot be run.
+func unlink(dir string, names []string) (gone []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if to, err := os.Readlink(path); err != nil || filepath.Base(to) != "rdistcc" || !isCompilerName(e.Name()) || slices.Contains(names, e.Name()) {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return gone, err
+		}
+		gone = append(gone, e.Name())
+	}
+	return gone, nil
 }
 
 // errForeign means that there is something that is not ours.
@@ -124,7 +155,11 @@ func compilersOn(path, dir, rdistcc string) []string {
 			if !isCompilerName(e.Name()) || slices.Contains(names, e.Name()) {
 				continue
 			}
-			st, serr := os.Stat(filepath.Join(d, e.Name()))
+			path := filepath.Join(d, e.Name())
+			if real, err := filepath.EvalSymlinks(path); err != nil || filepath.Base(real) == "rdistcc" {
+				continue // a link to nothing, or to another rdistcc
+			}
+			st, serr := os.Stat(path)
 			if serr != nil || !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0 || err == nil && os.SameFile(st, self) {
 				continue
 			}
