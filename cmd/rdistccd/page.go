@@ -55,7 +55,7 @@ func (d *daemon) page() telemetry.Page {
 		p.State = err.Error()
 	}
 	if !st.Tree {
-		note := "Cannot show private trees: compiles that depend on paths stay with the clients. The log says why, docs/usage.md what to do."
+		note := "Cannot show private trees, so compiles that depend on paths stay with the clients: " + st.NoTree
 		if d.cfg.Daemon.Tree == "off" {
 			note = "Shows no private trees, as set: compiles that depend on paths stay with the clients."
 		}

@@ -45,7 +45,7 @@ func TestNoRightToTrees(t *testing.T) {
 	if _, metrics := get(t, page+"/metrics"); !strings.Contains(metrics, "\nrdistccd_tree 0\n") {
 		t.Error("the metrics do not tell")
 	}
-	if _, text := get(t, page+"/"); !strings.Contains(text, "Cannot show private trees") {
+	if _, text := get(t, page+"/"); !strings.Contains(text, "Cannot show private trees") || !strings.Contains(text, "sysctl user.max_mnt_namespaces=") {
 		t.Errorf("the status page does not tell: %s", text)
 	}
 	r.signal(syscall.SIGTERM)

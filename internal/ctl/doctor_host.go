@@ -427,7 +427,7 @@ func (d *doctor) confinement(f *findings, w *job.Welcome) {
 		f.ok("sandbox", "%v (%v)", level, set)
 	}
 	if !w.Tree {
-		f.warn("trees", "it shows no private trees: what depends on paths is compiled elsewhere", "allow rdistccd namespaces there (kernel.unprivileged_userns_clone, its systemd unit), or run it as root")
+		f.warn("trees", "it shows no private trees: what depends on paths, and anything with debug information, is compiled elsewhere", "the log and the status page of rdistccd there name the right that it lacks and what gives it; for containers see docs/containers.md")
 	} else {
 		f.ok("trees", "any command can be compiled there")
 	}

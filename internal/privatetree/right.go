@@ -49,12 +49,31 @@ func noRight(step string, err error) error {
 			return fmt.Errorf("%w: %w (%s is %s; remedy: %s)", ErrNoRight, err, s.name, s.off, s.remedy)
 		}
 	}
-	remedy := "user namespaces are forbidden to this process; remedy: permit them where it is contained, or give it CAP_SYS_ADMIN"
+	what := "user namespaces are forbidden to this process; remedy: " + permit(os.Getenv, exists, "unshare, mount and pivot_root")
 	if mayMount() {
-		remedy = "forbidden to root too where it is contained; remedy: a seccomp and AppArmor profile that permits mount and pivot_root"
+		what = "forbidden to root too where it is contained; remedy: " + permit(os.Getenv, exists, "mount and pivot_root")
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {
-		remedy = "there are as many namespaces as may be; remedy: higher values of sysctl user.max_*_namespaces"
+		what = "there are as many namespaces as may be; remedy: higher values of sysctl user.max_*_namespaces"
 	}
-	return fmt.Errorf("%w: %w (%s)", ErrNoRight, err, remedy)
+	return fmt.Errorf("%w: %w (%s)", ErrNoRight, err, what)
+}
+
+// permit says what gives a process the right to some system calls, in terms of what contains it.
+func permit(getenv func(string) string, exists func(string) bool, calls string) string {
+	profile := "--security-opt seccomp=PROFILE with one that permits " + calls
+	switch {
+	case getenv("KUBERNETES_SERVICE_HOST") != "":
+		return "the chart's value confinement: userns or seccomp (docs/kubernetes.md, Confinement)"
+	case exists("/.dockerenv"):
+		return "docker run " + profile + ", or as root --cap-add SYS_ADMIN --security-opt apparmor=unconfined (docs/containers.md)"
+	case exists("/run/.containerenv"):
+		return "podman run " + profile + ", or --cap-add SYS_ADMIN (docs/containers.md)"
+	}
+	return "permit " + calls + " where it is contained (in a systemd unit: RestrictNamespaces=no), or give it CAP_SYS_ADMIN (docs/containers.md)"
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }

@@ -162,3 +162,23 @@ func TestCoveredMounts(t *testing.T) {
 		t.Skipf("needs to cover a part of /proc: %s", out)
 	}
 }
+
+// TestPermit: what gives a contained process the right to make namespaces is said in terms of what contains it.
+func TestPermit(t *testing.T) {
+	for _, test := range []struct{ env, file, want string }{
+		{"KUBERNETES_SERVICE_HOST", "/.dockerenv", "the chart's value confinement"},
+		{"", "/.dockerenv", "docker run --security-opt seccomp="},
+		{"", "/run/.containerenv", "podman run --security-opt seccomp="},
+		{"", "", "CAP_SYS_ADMIN"},
+	} {
+		env := func(name string) string {
+			if name == test.env {
+				return "x"
+			}
+			return ""
+		}
+		if got := permit(env, func(file string) bool { return file == test.file }, "mount"); !strings.Contains(got, test.want) {
+			t.Errorf("%q, %q: %q, want %q", test.env, test.file, got, test.want)
+		}
+	}
+}

@@ -203,7 +203,7 @@ var missing = []struct {
 	m      sandbox.Set
 	remedy string
 }{
-	{sandbox.Tree, "private trees: permit user namespaces, or start as root (the line about private trees says what is in the way)"},
+	{sandbox.Tree, "private trees (the line about them says what is in the way)"},
 	{sandbox.User, "an own user for each compile: start as root, without --user"},
 	{sandbox.Landlock, "landlock: a kernel of 5.13 or later with landlock among lsm=, and a container profile that permits landlock_create_ruleset"},
 	{sandbox.Seccomp, "seccomp: a kernel with CONFIG_SECCOMP_FILTER, and a container profile that permits seccomp"},

@@ -43,6 +43,7 @@ type Server struct {
 	area      *workdir.Area
 	guard     *workdir.Guard
 	places    *run.Host // what all places share
+	noTree    string    // why they have no trees, though they were to; set once at the start
 	ownUsers  bool      // each runner's compiles have a user of their own; set once by New
 	users     users.Range
 	cage      confinement

@@ -15,10 +15,11 @@ import (
 // Status is the state of a server, as a status page shows it.
 type Status struct {
 	Load       job.Load      `json:"load"`
-	Waiting    int           `json:"waiting"`       // jobs that managers keep for want of a place, on this host or any other
-	Ahead      int           `json:"fetched_ahead"` // jobs whose sources are fetched, or being fetched, before they have a place
-	Large      int64         `json:"large_bytes"`   // memory of sources and results beyond slots and sinks
-	Tree       bool          `json:"tree"`          // jobs of the sources form are accepted
+	Waiting    int           `json:"waiting"`           // jobs that managers keep for want of a place, on this host or any other
+	Ahead      int           `json:"fetched_ahead"`     // jobs whose sources are fetched, or being fetched, before they have a place
+	Large      int64         `json:"large_bytes"`       // memory of sources and results beyond slots and sinks
+	Tree       bool          `json:"tree"`              // jobs of the sources form are accepted
+	NoTree     string        `json:"no_tree,omitempty"` // why they are not: the right that is missing, and what gives it
 	Sandbox    SandboxStatus `json:"sandbox"`
 	Store      StoreStatus   `json:"store"`
 	Results    shelves.Stats `json:"results"`    // that clients can read
@@ -75,7 +76,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Waiting: s.lend.Waiting(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()}, Results: s.shelves.Stats(),
+	st := Status{Load: s.loadLocked(), Waiting: s.lend.Waiting(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, NoTree: s.noTree, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()}, Results: s.shelves.Stats(),
 		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants(), Streams: s.streams.all}
 	if s.arrived.store != nil {
 		st.Received = s.arrived.store.Stats()

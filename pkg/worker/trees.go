@@ -51,6 +51,7 @@ func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 	if s.o.Tree == TreeRequire {
 		return fmt.Errorf("daemon.tree is \"require\": %w", err)
 	}
+	s.noTree = err.Error()
 	s.o.Log.Warn("compiles that depend on paths stay with the clients; \"daemon.tree: off\" in the configuration accepts that", "err", err)
 	return nil
 }

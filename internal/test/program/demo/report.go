@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -8,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
@@ -15,8 +19,9 @@ import (
 const minUnits = 150
 
 // report prints the table and returns an error if a promise was not kept; the promised size applies to all
-// code bases together.
-func report(w io.Writer, f *farm.Farm, results []result, whole bool) error {
+// code bases together. noTree says why the hosts have no private trees, or is empty: without them, some
+// commands are compiled here by rule.
+func report(w io.Writer, f *farm.Farm, results []result, noTree string, whole bool) error {
 	sum := result{name: "all", hosts: map[string]int{}, fallbacks: map[string]int{}}
 	for _, r := range results {
 		sum.add(r)
@@ -46,9 +51,16 @@ func report(w io.Writer, f *farm.Farm, results []result, whole bool) error {
 	}
 	fmt.Fprintln(w, "\nBoth hosts are this machine and share its cores: the gain comes with other machines in RDISTCC_HOSTS.")
 
+	if n := sum.localJobs(); n > 0 && noTree != "" && sum.byLevel() {
+		fmt.Fprintf(w, "%d jobs were compiled here (%s), as these hosts can show compiles no private trees: %s\n", n, reasons(sum.fallbacks), noTree)
+		sum.fallbacks = nil
+	}
+
 	switch {
 	case sum.localJobs() > 0:
 		return fmt.Errorf("%d jobs were compiled here: %s; %s", sum.localJobs(), reasons(sum.fallbacks), sum.sample)
+	case len(sum.hosts) == 0:
+		return errors.New("no job was compiled on a host")
 	case len(sum.differing) > 0:
 		return fmt.Errorf("objects that differ from the local compiler's: %s", strings.Join(sum.differing, " "))
 	case whole && sum.units < minUnits:
@@ -87,6 +99,37 @@ func (r *result) localJobs() (n int) {
 		n += k
 	}
 	return n
+}
+
+// byLevel reports whether all jobs that were compiled here were so by the rules of the text form, which is
+// what hosts without private trees get.
+func (r *result) byLevel() bool {
+	for why := range r.fallbacks {
+		if why != reason.Diagnostics && !strings.HasPrefix(why, reason.NotReproducible) {
+			return false
+		}
+	}
+	return true
+}
+
+// lackOfTrees returns why one of the farm's hosts has no private trees, or "" if all have.
+func lackOfTrees(ctx context.Context, f *farm.Farm) (string, error) {
+	for _, d := range f.Daemons {
+		text, err := d.Get(ctx, "/status.json")
+		if err != nil {
+			return "", err
+		}
+		var st struct {
+			NoTree string `json:"no_tree"`
+		}
+		if err := json.Unmarshal(text, &st); err != nil {
+			return "", fmt.Errorf("status of %s: %w", d.Name, err)
+		}
+		if st.NoTree != "" {
+			return st.NoTree, nil
+		}
+	}
+	return "", nil
 }
 
 func reasons(counts map[string]int) string {
