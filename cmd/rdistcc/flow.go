@@ -95,6 +95,9 @@ func (f *flow) try() (*result, *detour) {
 	if f.set.mode == ipc.ModeLocal {
 		return nil, byRule(reason.Mode)
 	}
+	if f.plan.Text != "" && f.plan.Sources != "" {
+		return nil, byRule(reason.NotReproducible + f.plan.Text)
+	}
 	if names := f.plan.SpecFiles(); len(names) > 0 {
 		if why := f.respell(names); why != "" {
 			return nil, byRule(why)
@@ -181,6 +184,9 @@ func (f *flow) judge(r *result, here *ipc.GoLocal) (*result, *detour) {
 
 // here runs the command here after all.
 func (f *flow) here(d *detour) int {
+	if d.farm != nil && d.farm.Reason == reason.Paths && f.plan.Inexact {
+		d.farm.Reason = reason.NotReproducible + f.plan.Text // what makes it need a host with private trees
+	}
 	if d.farm != nil {
 		return f.fallback(d.farm)
 	}

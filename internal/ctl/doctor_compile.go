@@ -19,28 +19,49 @@ import (
 // compileTime bounds the compile of one line, here or on a host.
 const compileTime = 30 * time.Second
 
-const doctorSource = "int x;\n"
+// doctorSource has a macro, as debug information shows where its parts are.
+const doctorSource = "#define TWICE(x) ((x) + (x))\nint twice(int y) { return TWICE(y); }\n"
 
-// compile has the host compile one line by a compiler that it has under that name, and compares its object with that of the compiler here.
-func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *localTool, id unit.ToolchainID) {
+// doctorText is the same, preprocessed.
+const doctorText = "int twice(int y) { return ((y) + (y)); }\n"
+
+// compile has the host compile two lines by a compiler that it has under that name, and compares its object with that of the compiler
+// here: with debug information if the host has private trees, as such compiles are not sent to others.
+func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *localTool, id unit.ToolchainID, tree bool) {
 	ctx, cancel := context.WithTimeout(ctx, max(compileTime, d.timeout))
 	defer cancel()
 	name := filepath.Base(t.Exec)
-	language := "cpp-output"
-	if strings.Contains(name, "++") {
+	dir, err := os.MkdirTemp("", "rdistcc-doctor-")
+	if err != nil {
+		f.warn("compile", fmt.Sprintf("nothing was compared: %v", err), "make room for temporary files here (TMPDIR)")
+		return
+	}
+	defer os.RemoveAll(dir)
+	cxx := strings.Contains(name, "++")
+	language, text := "cpp-output", doctorText
+	switch {
+	case tree && cxx:
+		language, text = "c++", doctorSource
+	case tree:
+		language, text = "c", doctorSource
+	case cxx:
 		language = "c++-cpp-output"
 	}
+	args := []string{"-x", language, "-c", "x.c", "-o", "x.o"}
+	body := &job.Body{Argv0: name, Language: language, Name: "x.c", Cwd: "/", Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}}
+	if tree {
+		args = append(args, "-g")
+		body.Args, body.Cwd, body.Files = args, dir, []unit.File{{Name: "x.c", Len: uint64(len(text))}}
+	}
 	var want []byte
-	var err error
-	d.alongside(ctx, c, beat, func() { want, err = d.compileHere(ctx, t, language) })
+	d.alongside(ctx, c, beat, func() { want, err = compileHere(ctx, t, dir, text, args) })
 	if err != nil {
 		f.fail("compile", fmt.Sprintf("%s here does not compile a line: %v", name, err), "the compiler here is broken: install it anew")
 		return
 	}
 	begin := time.Now()
 	r, err := c.Run(ctx, &rawjob.Job{
-		Toolchain: id, Text: []byte(doctorSource),
-		Body: &job.Body{Argv0: name, Language: language, Name: "x.c", Cwd: "/", Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}},
+		Toolchain: id, Text: []byte(text), Body: body,
 	})
 	took := time.Since(begin)
 	const log = "see the log of rdistccd there"
@@ -65,20 +86,19 @@ func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *
 		f.fail("compile", fmt.Sprintf("the object of %s is another one than here (%d and %d bytes)", name, len(got), len(want)), "take the host out of the list: it is not to be trusted until it is known why")
 		return
 	}
-	f.ok("compile", "%s gives the same object as here, in %s", name, figure.Micros(uint64(max(took.Microseconds(), 1))))
+	what := "the same object as here"
+	if tree {
+		what += ", with -g"
+	}
+	f.ok("compile", "%s gives %s, in %s", name, what, figure.Micros(uint64(max(took.Microseconds(), 1))))
 }
 
-// compileHere returns the object of the compiler here.
-func (d *doctor) compileHere(ctx context.Context, t *localTool, language string) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "rdistcc-doctor-")
-	if err != nil {
+// compileHere returns the object that the compiler here makes of text in dir.
+func compileHere(ctx context.Context, t *localTool, dir, text string, args []string) ([]byte, error) {
+	if err := os.WriteFile(filepath.Join(dir, "x.c"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	if err := os.WriteFile(filepath.Join(dir, "x.c"), []byte(doctorSource), 0o600); err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, t.Exec, "-x", language, "-c", "x.c", "-o", "x.o")
+	cmd := exec.CommandContext(ctx, t.Exec, args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, firstLine(out))

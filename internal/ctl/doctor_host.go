@@ -84,7 +84,7 @@ func (d *doctor) host(f *findings, h hostlist.Host) {
 	d.roundTrip(ctx, f, c)
 	switch {
 	case found != nil:
-		d.compile(ctx, f, c, found, id)
+		d.compile(ctx, f, c, found, id, w.Tree)
 	case coming != nil:
 		f.warn("compile", "not tried: the host has none of the compilers here yet", fmt.Sprintf("rdistcc toolchain send %s %s, then ask again; or just compile", h.Addr(), coming.names[0]))
 	}

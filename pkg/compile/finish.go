@@ -94,6 +94,11 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			local(reason.NotReproducible+p.Text, TurnLocal)
 			return
 		}
+		if p.Text == "" && p.symbols {
+			// gcc records the option by which it takes the text; columns are those of the text; and clang leaves out
+			// the digests of files.
+			p.Text, p.Inexact = debugText, true
+		}
 		p.Raw = raw(p.Language) || p.Language == langAsm || p.Language == langCompiled || p.Language == langIR
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs || sameTwice(p.Outputs) {
@@ -175,14 +180,16 @@ func (p *parser) untextual() string {
 		return "directory"
 	case p.rewrite && (p.named || p.lto) && p.Source != base(p.Source):
 		return "directory"
-	case p.debug && p.assembly:
-		// Assembly text exposes the debug information: the producer's options, the columns.
-		return "debug"
-	case p.debug && p.lto && p.Driver.Family == Clang:
+	case p.symbols && p.assembly:
+		return debugText // assembly shows the options of the producer, and columns
+	case p.symbols && p.lto && p.Driver.Family == Clang:
 		return "lto" // so does bitcode
 	}
 	return ""
 }
+
+// debugText is why text would give another object, or other assembly, with debug information.
+const debugText = "debug"
 
 // toFile reports whether -E is all that the command asks for, of one source and to a file.
 func (p *parser) toFile() bool {

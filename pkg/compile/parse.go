@@ -198,6 +198,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		}
 	case debug:
 		p.debug = true
+		p.symbols = !noSymbols(words[0]) && (p.symbols || !aboutSymbols(words[0]))
 	case compDir, debugRoot:
 		p.compDir = true
 		p.extra.root = arg
@@ -259,6 +260,18 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.refuse(reason.NotReproducible + hereOf[c])
 	}
 	p.add(c, words, arg)
+}
+
+// noSymbols reports whether an option of class debug takes back earlier ones that ask for debug information.
+func noSymbols(w string) bool { return w == "-g0" || w == "-ggdb0" }
+
+// aboutSymbols reports whether an option of class debug only says what debug information is like, if there is any.
+func aboutSymbols(w string) bool {
+	switch w {
+	case "-gcolumn-info", "-grecord-gcc-switches", "-gstrict-dwarf":
+		return true
+	}
+	return strings.HasPrefix(w, "-gno-") || strings.HasPrefix(w, "-gz")
 }
 
 // sourcesOnly records why the command cannot travel as preprocessed text.

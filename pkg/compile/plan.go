@@ -47,6 +47,10 @@ type Plan struct {
 	// reason.NotReproducible; only the sources form will do then. "" if it can.
 	Text string
 
+	// Inexact says that Text is there only because debug information would differ: the object would be equal but for
+	// that. Clients of distcc expect no more, and managers of earlier versions send such text.
+	Inexact bool
+
 	// Sources is the same for the sources form: the command then travels as text. So does a
 	// command with Roots if what lies below them cannot be determined.
 	Sources string
@@ -91,6 +95,7 @@ type Plan struct {
 	depFile bool     // -MF was given
 	target  bool     // -MT or -MQ was given
 	debug   bool     // any -g option
+	symbols bool     // the object gets debug information
 	compDir bool     // clang: the command names the directory for debug information
 	plain   bool     // gcc: this command cannot keep its macros in the text
 	pragmas bool     // gcc: pragmas matter that -fdirectives-only leaves out of the text

@@ -56,7 +56,7 @@ func textBody(q *proto.Request, tc *toolchain.Toolchain) (*job.Body, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Text != "" {
+	if p.Text != "" && !p.Inexact {
 		return nil, job.Refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Text)
 	}
 	b := &job.Body{Name: path.Base(p.Source), Outputs: p.TextOutputs()}

@@ -117,7 +117,7 @@ func checkArgs(b *job.Body, tc Compiler) error {
 	if p.Local {
 		return refuse(job.CausePolicy, "%s", p.Reason)
 	}
-	if p.Text != "" {
+	if p.Text != "" && !p.Inexact {
 		return refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Text)
 	}
 	if w := p.NamesFile(); w != "" {

@@ -209,9 +209,6 @@ func differences(a, b outcome, c command) map[string]string {
 		}
 		if inA && inB && x.data != y.data && steady(x.data) != steady(y.data) {
 			how := howDifferent(x.data, y.data)
-			if asText() && strings.HasPrefix(how, debugOnly) {
-				continue
-			}
 			d["content of "+name] = how
 		}
 	}
