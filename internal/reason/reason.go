@@ -34,6 +34,7 @@ const (
 	Native = NotReproducible + "native"
 	Paths  = NotReproducible + "paths"
 	Time   = NotReproducible + "time"
+	Debug  = NotReproducible + "debug"
 )
 
 // Reasons that the farm causes. RDISTCC_FALLBACK=0 turns them into failures.
@@ -94,6 +95,7 @@ var Words = [...]Word{
 	{Reason: UnknownOption, Means: "rdistcc does not know the option WHAT for certain; is it misspelt?"},
 	{Reason: Time, Means: "the time or date of the compile goes into the object; SOURCE_DATE_EPOCH settles it"},
 	{Reason: Paths, Means: "it needs a host that shows private trees", Remedy: "see Compile hosts in docs/usage.md"},
+	{Reason: Debug, Means: "debug information shows how preprocessed text is compiled, so it needs a host that shows private trees"},
 	{Reason: Native, Means: "-march=native could not be put into other words"},
 	{Reason: NotReproducible, Means: "another machine could not make the same files (WHAT, see docs/reasons.md)"},
 	{Reason: Mode, Means: "RDISTCC_MODE=local", Remedy: "unset RDISTCC_MODE"},

@@ -149,7 +149,7 @@ func (c *client) findIn(k *known.Job, where *results.Look) (*resultcache.Entry, 
 			if !c.moveHere(k, n.base, e) {
 				return resultcache.ErrMiss
 			}
-			return c.check(k, e)
+			return c.check(k.Body, k.Modules, e)
 		}
 		if e, tier := c.m.results.Find(c.Context(), &look); e != nil && c.moveHere(k, n.base, e) {
 			return e, tier
@@ -201,6 +201,17 @@ func (c *client) room(n int) ([]byte, error) {
 
 // cached returns an entry whose outputs are in the client's sink, one behind the other, as the wrapper gets it.
 func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Result {
+	r := c.hit(e, tier)
+	c.record.Second = c.bySecond(k, e)
+	if tier != resultcache.TierManager {
+		c.listHit(k, e)
+	}
+	c.auditHit(k, e, tier)
+	return r
+}
+
+// hit is cached without what needs the job's inputs to be known.
+func (c *client) hit(e *resultcache.Entry, tier string) *ipc.Result {
 	r := &ipc.Result{Host: e.Host, Exit: e.Exit, Cached: tier}
 	at := uint64(0)
 	next := func(part []byte) (s ipc.Segment) {
@@ -214,12 +225,7 @@ func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Re
 	}
 	c.remote = true
 	c.record.Cached, c.record.Host, c.record.Made, c.record.For = tier, e.Host, e.Made, e.Builder
-	c.record.Second = c.bySecond(k, e)
 	c.record.CPUUS, c.record.CompileUS = uint32(e.CPU.Microseconds()), uint32(e.Wall.Microseconds())
 	c.answered()
-	if tier != resultcache.TierManager {
-		c.listHit(k, e)
-	}
-	c.auditHit(k, e, tier)
 	return r
 }

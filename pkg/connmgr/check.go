@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/outputs"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
@@ -13,20 +14,20 @@ import (
 
 // checker returns what checks entries that somebody else has made.
 func (c *client) checker(k *known.Job) func(*resultcache.Entry) error {
-	return func(e *resultcache.Entry) error { return c.check(k, e) }
+	return func(e *resultcache.Entry) error { return c.check(k.Body, k.Modules, e) }
 }
 
-// check returns why an entry that somebody else has made is not accepted as k's result. Its outputs are in the
+// check returns why an entry that somebody else has made is not accepted as a job's result. Its outputs are in the
 // client's sink. It is checked as a host's answer would be.
-func (c *client) check(k *known.Job, e *resultcache.Entry) error {
+func (c *client) check(body *job.Body, rules modules.Rules, e *resultcache.Entry) error {
 	if e.Exit != 0 {
 		return fmt.Errorf("%w: its exit status is %d", resultcache.ErrDamaged, e.Exit)
 	}
 	r, mem := segmentsOf(e), c.sink.Bytes()
-	err := trust.Result(&r, k.Body, uint64(len(mem)))
+	err := trust.Result(&r, body, uint64(len(mem)))
 	what := "numbers"
 	if err == nil {
-		what, err = trust.Contents(&r, mem, k.Body, k.Modules, c.expectObject(k.Body))
+		what, err = trust.Contents(&r, mem, body, rules, c.expectObject(body))
 	}
 	if errors.Is(err, outputs.ErrDoubt) {
 		c.m.metrics.Distrusted("doubt")

@@ -69,7 +69,7 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 	if r.Cached != "" { // the compile began before
 		began = began.Add(-time.Duration(r.CompileUS) * time.Microsecond)
 	}
-	c.keep(&madeFrom{k: k, compiler: c.compiler.ID, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}, r, flight)
+	c.keep(&madeFrom{k: k, body: k.Body, compiler: c.compiler.ID, names: *n, began: began, ended: time.Now(), sink: c.sink.Share()}, r, flight)
 	return r, nil
 }
 
@@ -100,9 +100,9 @@ func (c *client) hand(e *resultcache.Entry, flight *results.Flight) {
 }
 
 // keep makes an entry of the host's answer r, in the background. It gives the entry to those who joined the
-// flight, and to the tiers of the cache.
+// flight, if there is one, and to the tiers of the cache.
 func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
-	k, list, twice := made.k, c.list.Sched, c.stepsTwice(made.k)
+	k, list, twice := made.k, c.list.Sched, made.k != nil && c.stepsTwice(made.k)
 	e := &resultcache.Entry{Key: made.names.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
@@ -113,11 +113,13 @@ func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
 			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
 		}
 		var exact []byte
-		if err == nil && c.m.copies != nil {
+		if err == nil && made.k != nil && c.m.copies != nil {
 			exact = made.exact(e, entry)
 		}
 		made.sink.Drop()
-		flight.End(e.Key, entry)
+		if flight != nil {
+			flight.End(e.Key, entry)
+		}
 		if err != nil {
 			c.m.o.Log.Debug("a result is not kept", "source", e.Source, "err", err)
 			return
@@ -132,7 +134,8 @@ func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
 
 // madeFrom is what an entry is made from, besides the host's answer.
 type madeFrom struct {
-	k            *known.Job
+	k            *known.Job // nil: of the text form
+	body         *job.Body
 	compiler     unit.ToolchainID
 	names        names
 	began, ended time.Time
@@ -159,7 +162,7 @@ func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result) ([]byte, error) {
 	for i := range r.Files {
 		f := resultcache.File{Index: r.Files[i].Index, Data: part(r.Files[i].Segment)}
 		e.Files = append(e.Files, f)
-		outputs = append(outputs, move.Output{Kind: x.k.Body.Outputs[f.Index].Kind, Data: f.Data})
+		outputs = append(outputs, move.Output{Kind: x.body.Outputs[f.Index].Kind, Data: f.Data})
 	}
 	switch {
 	case err != nil:

@@ -413,7 +413,7 @@ func TestCheckOfKeptResults(t *testing.T) {
 			n := copy(mem, *part)
 			*part, mem = mem[:n:n], mem[n:]
 		}
-		if err := c.check(k, &x.e); !errors.Is(err, x.want) || x.want == nil && err != nil {
+		if err := c.check(k.Body, k.Modules, &x.e); !errors.Is(err, x.want) || x.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", what, err, x.want)
 		}
 	}

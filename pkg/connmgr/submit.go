@@ -53,10 +53,11 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 			}
 		}
 	}
-	if f.Tree {
-		t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)
+	if !f.Tree {
+		return c.compileText(t)
 	}
-	return c.compile(t, f.Tree)
+	t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)
+	return c.compile(t, true)
 }
 
 // howListed returns how the wrapper made a job, in words for the record.

@@ -33,6 +33,14 @@ func KeyOf(tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
 	return keyOf(keyVersion, tc, b, inputs)
 }
 
+// textVersion is keyVersion for jobs of the text form.
+const textVersion = "rdistcc result of text 1"
+
+// TextKeyOf returns the Key of a job of the text form, whose only input is text.
+func TextKeyOf(tc unit.ToolchainID, b *job.Body, text []byte) Key {
+	return keyOf(textVersion, tc, b, sha256.Sum256(text))
+}
+
 func keyOf(version string, tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
 	// The order of variables depends on how a build was started, and only of equal names the first one counts.
 	env := slices.Clone(b.Env)

@@ -135,7 +135,7 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 		}
 	}()
 	for i, t := range c.tiers {
-		if !t.Read || l.Only != "" && t.Name != l.Only || t.paused(time.Now()) {
+		if !t.Read || l.Only != "" && t.Name != l.Only || t.Store == nil && l.Farm == nil || t.paused(time.Now()) {
 			continue
 		}
 		b, e, err := t.find(ctx, l, (*buf)[:0])

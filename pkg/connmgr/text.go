@@ -1,0 +1,55 @@
+package connmgr
+
+import (
+	"strings"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/modules"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+)
+
+// compileText makes a host compile preprocessed text, unless the cache has what became of that text. A result is named by the text
+// itself, with the words and the compiler that take it: whichever header changes, appears or is found elsewhere, the text is another
+// one, or nothing that the object depends on has changed.
+func (c *client) compileText(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
+	if c.m.results == nil || readsClock(t.Body.Args) {
+		return c.compile(t, false)
+	}
+	key := resultcache.TextKeyOf(c.compiler.ID, t.Body, t.Text[t.TextOff:])
+	if c.lease.Cache == ipc.CacheOn || c.lease.Cache == ipc.CacheRead {
+		c.record.Asked = true
+		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: key, Room: c.room, Check: func(e *resultcache.Entry) error {
+			return c.check(t.Body, modules.Rules{}, e)
+		}})
+		if e != nil {
+			c.record.Missed = ""
+			return c.hit(e, tier), nil
+		}
+		c.record.Missed = missedText
+	}
+	began := time.Now()
+	r, no := c.compile(t, false)
+	// The command runs here if the host's compiler has printed anything.
+	if no == nil && c.mayKeep() && r.Exit == 0 && r.Signal == 0 && r.Stdout.Len == 0 && r.Stderr.Len == 0 {
+		c.keep(&madeFrom{body: t.Body, compiler: c.compiler.ID, names: names{exact: key}, began: began, ended: time.Now(), sink: c.sink.Share()}, r, nil)
+	}
+	return r, no
+}
+
+// What the cache has to say of commands that go to hosts without private trees, or that such hosts cannot compile.
+const (
+	missedText = "no result of the same preprocessed text is kept (a host without private trees compiles text)"
+	missedHere = "results of commands that run here by rule are not kept"
+)
+
+// missedByRule corrects what is said of a command for which the cache was asked if its result could not be there: it runs here by a
+// rule.
+func (c *client) missedByRule() {
+	if c.record.Missed != "" && strings.HasPrefix(c.record.Reason, reason.NotReproducible) {
+		c.record.Missed = missedHere
+	}
+}
