@@ -81,7 +81,7 @@ func BenchmarkRun(b *testing.B) {
 			}
 		})
 	}
-	if mayMount() {
+	if MayMount() {
 		b.Run("own user", func(b *testing.B) {
 			tr := newTree(b, Spec{Files: []string{file}, UID: 65533, GID: 65533})
 			c := &Command{Argv: []string{file}, Env: os.Environ(), Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd}

@@ -31,7 +31,7 @@ func keepers(t *testing.T, names ...string) map[string]*Tree {
 	t.Helper()
 	files := programs(t, append(names, "/bin/sh", "cat")...)
 	trees := map[string]*Tree{"the same user": newTree(t, Spec{Files: files, Keep: 1 << 20})}
-	if os.Geteuid() == 0 && mayMount() {
+	if os.Geteuid() == 0 && MayMount() {
 		trees["a user of its own"] = newTree(t, Spec{Files: files, Keep: 1 << 20, UID: 65533, GID: 65533})
 	}
 	return trees

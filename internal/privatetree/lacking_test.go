@@ -27,6 +27,11 @@ func lacking() {
 		tr, err := New(context.Background(), s)
 		if err != nil {
 			fmt.Printf("%s: right=%v %v\n", kind, errors.Is(err, ErrNoRight), err)
+			before := openFiles()
+			_, _ = New(context.Background(), s)
+			if after := openFiles(); after != before {
+				fmt.Printf("leak: %d descriptors\n", after-before)
+			}
 			continue
 		}
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -51,6 +56,15 @@ func lacking() {
 		}
 	}
 	os.Exit(0)
+}
+
+// openFiles returns how many descriptors this process has.
+func openFiles() int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		panic(err)
+	}
+	return len(list)
 }
 
 // TestLackingSystems: if something is missing, a tree's measures show it, or the tree is refused; it never
@@ -95,7 +109,7 @@ func TestLackingSystems(t *testing.T) {
 			kind, what, _ := strings.Cut(line, ": ")
 			got[kind] = strings.TrimSpace(what)
 		}
-		if !strings.HasPrefix(got["tree"], test.tree) || !strings.HasPrefix(got["bare"], test.bare) {
+		if got["leak"] != "" || !strings.HasPrefix(got["tree"], test.tree) || !strings.HasPrefix(got["bare"], test.bare) {
 			t.Errorf("without %q:\n%swant\ntree: %s\nbare: %s", test.without, out, test.tree, test.bare)
 		}
 	}
@@ -127,6 +141,9 @@ func grantsNothing(t *testing.T, cmd *exec.Cmd) {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	if strings.Contains(string(out), "leak:") {
+		t.Errorf("a refused tree leaves something open: %s", out)
 	}
 	if want := "bare: landlock,seccomp,no-new-privs,limits works=true reads=false\n"; !strings.Contains(string(out), want) || !strings.Contains(string(out), "tree: right=true") {
 		t.Errorf("got %s, want %s", out, want)

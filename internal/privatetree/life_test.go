@@ -233,7 +233,7 @@ func TestWithoutRoot(t *testing.T) {
 }
 
 func TestAnotherUser(t *testing.T) {
-	if !mayMount() {
+	if !MayMount() {
 		t.Skip("needs root to run commands as another user")
 	}
 	tr := newTree(t, Spec{Files: programs(t, "/bin/sh", "id", "stat", "sleep", "setsid", "cat"), UID: 65533, GID: 65532})

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,8 +42,8 @@ func New(ctx context.Context, s Spec) (*Tree, error) {
 }
 
 func (t *Tree) make(ctx context.Context, s *Spec) error {
-	if (s.UID != 0 || s.GID != 0) && !(mayMount() || s.Bare != "" && sandbox.MayBecome()) {
-		return fmt.Errorf("%w: run commands as user %d: needs root", ErrNoRight, s.UID)
+	if (s.UID != 0 || s.GID != 0) && !(MayMount() || s.Bare != "" && sandbox.MayBecome()) {
+		return fmt.Errorf("%w: run commands as user %d: needs root with CAP_SYS_ADMIN, or CAP_SETUID and the like without namespaces", ErrNoRight, s.UID)
 	}
 	for _, dir := range []string{s.Bare, s.Root} {
 		if dir != "" && !path.IsAbs(dir) {
@@ -136,8 +137,11 @@ func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
 	if apart {
 		sys.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
 	}
-	if apart && !mayMount() {
+	if apart && !MayMount() {
 		sys.Cloneflags |= unix.CLONE_NEWUSER
+		if err := mayClone(sys.Cloneflags); err != nil {
+			return nil, noRight("start a process in new namespaces", err)
+		}
 		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
@@ -153,6 +157,23 @@ func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
 	}
 	return p, err
 }
+
+// mayClone returns the error by which the kernel refuses to start processes with some flags, or nil. os.StartProcess leaks
+// two descriptors where it is to map users as well and is refused, so this tries without: with a program that does not exist.
+func mayClone(flags uintptr) error {
+	if cloned.Load() {
+		return nil
+	}
+	_, err := os.StartProcess("/proc/self/none", []string{Arg0}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: flags}})
+	if errors.Is(err, unix.ENOENT) {
+		cloned.Store(true)
+		return nil
+	}
+	return err
+}
+
+// cloned says that the kernel has let this process start others in namespaces.
+var cloned atomic.Bool
 
 // ready waits until the tree's process has made the tree.
 func (t *Tree) ready() error {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mayMount reports whether this process can make mount namespaces without a user namespace around them.
-func mayMount() bool {
+// MayMount reports whether this process can make mount namespaces without a user namespace around them.
+func MayMount() bool {
 	if os.Geteuid() != 0 {
 		return false
 	}
@@ -50,7 +50,7 @@ func noRight(step string, err error) error {
 		}
 	}
 	what := "user namespaces are forbidden to this process; remedy: " + permit(os.Getenv, exists, "unshare, mount and pivot_root")
-	if mayMount() {
+	if MayMount() {
 		what = "forbidden to root too where it is contained; remedy: " + permit(os.Getenv, exists, "mount and pivot_root")
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
@@ -29,11 +30,23 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 			s.o.Log.Info("compiles have no users of their own", "err", err)
 		}
 	}
-	var why error // why trees are required but not possible
+	// Without CAP_SYS_ADMIN, a tree takes a user namespace, in which there is one user. The tree is worth more than users.
+	one := s.ownUsers && s.o.Tree != TreeOff && !privatetree.MayMount()
+	if one {
+		first.place.User = 0
+	}
 	if s.o.Tree != TreeOff {
-		if why = s.tryTrees(ctx, first.place); why != nil {
+		if why := s.tryTrees(ctx, first.place); why != nil {
 			return why // required
 		}
+	}
+	switch {
+	case one && s.places.Trees:
+		s.o.Log.Info("compiles have no users of their own", "err", "a private tree can have some only with CAP_SYS_ADMIN")
+		s.users.Release()
+		s.ownUsers = false
+	case one:
+		first.place.User = s.users.First
 	}
 	if !s.places.Trees {
 		s.places.Bare = true
@@ -55,7 +68,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 			return s.cannotConfine(err)
 		}
 	}
-	if os.Geteuid() == 0 && !s.ownUsers {
+	if os.Geteuid() == 0 && !s.ownUsers && !one {
 		s.o.Log.Warn("compiles run as root; name another user with --user")
 	}
 	held := first.place.Measures()
