@@ -77,6 +77,17 @@ func TestUnixSocket(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "sock")
 	serve(t, "--unixsocket", socket)
+	for limit := time.Now().Add(2 * time.Minute); ; { // it listens there after it does at its address
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 	s := open(t, Options{URL: "unix://" + socket})
 	key, b := storetest.Entry(t, 1, 100)
 	if err := s.Put(t.Context(), key, b); err != nil {
