@@ -188,7 +188,8 @@ var edges = map[string][]string{
 	"internal/test/kit/standin":            {},
 	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                   // certificates for servers
 	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
-	"internal/test/program/demo":           {"internal/reason", "internal/test/kit/farm"},                                                                                                                                                                                                                                                                                                     // the same
+	"internal/test/program/contained":      {},
+	"internal/test/program/demo":           {"internal/reason", "internal/test/kit/farm"}, // the same
 	"internal/test/program/evilcc":         {"internal/sandbox/probe"},
 	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"}, // response files are read as the wrapper does
 	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                   // and the programs, as processes
