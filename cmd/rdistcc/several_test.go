@@ -78,8 +78,8 @@ func TestSeveralIsTheDriver(t *testing.T) {
 		{"clang -static -I. -DX a.c old.o -Wl,--build-id -o prog", 1, true},
 		{"clang++ -g u.cpp -o prog", 1, true},
 
-		{"gcc a.c error.c -o prog", 0, false}, // the host of this test works in place, and returns the empty object that it found
-		{"gcc -c error.c a.c", 2, false},      // both, as the driver does,
+		{"gcc a.c error.c -o prog", 2, false}, // both, as the driver does, which does not link then
+		{"gcc -c error.c a.c", 2, false},
 		{"gcc -c a.c old.o", 0, false},
 		{"gcc a.c conftest.c b.c", 0, false},
 		{"gcc -flto a.c b.c -o prog", 0, true}, // compiles and all

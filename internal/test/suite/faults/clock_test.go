@@ -44,6 +44,7 @@ func TestClockJumps(t *testing.T) {
 // wallClock lists the files that read the wall clock, and what for. Everything else uses the monotonic part
 // of time.Now, which cannot be set.
 var wallClock = map[string]string{
+	"cmd/rdistcc/once.go":         "an mtime, in both directions",
 	"cmd/rdistcc/record.go":       "a record says when",
 	"cmd/rdistcc/refusal.go":      "files' times, in both directions; an edit that they hide is seen when the refusal is old",
 	"cmd/rdistcc/several.go":      "a seed",
