@@ -136,7 +136,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// slow is a source that takes a compiler a second or so, and has little output.
+// slow returns a source that takes a compiler two seconds for each of n, and has little output.
 func slow(n int) string {
 	return fmt.Sprintf("constexpr unsigned f(unsigned n) { unsigned x = n; for (unsigned i = 0; i < 400000; i++) x = x * 1664525 + 1013904223; return x; }\n"+
 		"template <unsigned N> struct S { static constexpr unsigned v = f(N) + S<N - 1>::v; };\ntemplate <> struct S<0> { static constexpr unsigned v = 0; };\nunsigned x = S<%d>::v;\n", n)
@@ -145,7 +145,7 @@ func slow(n int) string {
 // TestJoined: equal jobs at the same time share one compile. If the first one is interrupted, the others get theirs.
 func TestJoined(t *testing.T) {
 	s := start(t, "")
-	s.write("slow.cc", slow(12))
+	s.write("slow.cc", slow(3))
 	args := []string{"g++", "-fconstexpr-ops-limit=1000000000", "-fconstexpr-loop-limit=10000000", "-c", "slow.cc"}
 	for _, interrupt := range []bool{false, true} {
 		before := s.jobs()
@@ -191,7 +191,7 @@ func TestJoined(t *testing.T) {
 		if n := s.jobs() - before; n > compiles {
 			t.Errorf("interrupted %v: %v compiles, want %v", interrupt, n, compiles)
 		}
-		s.write("slow.cc", slow(11))
+		s.write("slow.cc", slow(2))
 	}
 	if n := s.metric(s.Manager, `rdistcc_cm_cache_total{result="joined",tier="manager"}`); n != 5 {
 		t.Errorf("%v jobs joined another one, want 5", n)
