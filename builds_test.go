@@ -35,7 +35,7 @@ func TestBuildSystems(t *testing.T) {
 	}
 	p := scripts(t.Context(), "testdata/build", farmtest.Programs(t))
 	p.Cmds["objects"], p.Cmds["places"] = objects, places
-	testscript.Run(t, p)
+	testscript.Run(t, todays(t, p))
 }
 
 func objects(ts *testscript.TestScript, neg bool, args []string) {

@@ -19,6 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // patience bounds what a script waits for; a script that waits as long fails.
@@ -50,7 +51,19 @@ func TestScripts(t *testing.T) {
 			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
-	testscript.Run(t, scripts(t.Context(), "testdata/script", farmtest.Programs(t)))
+	testscript.Run(t, todays(t, scripts(t.Context(), "testdata/script", farmtest.Programs(t))))
+}
+
+// todays has only those scripts run that are in the part.
+func todays(t *testing.T, p testscript.Params) testscript.Params {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.Dir, "*.txt*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts in %s: %v", p.Dir, err)
+	}
+	today := part.Of(t)
+	p.Dir, p.Files = "", slices.DeleteFunc(files, func(name string) bool { return !today.Has(filepath.Base(name)) })
+	return p
 }
 
 // scripts is how the scripts in dir run, with the programs in bin.

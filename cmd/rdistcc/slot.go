@@ -120,11 +120,15 @@ func (f *flow) command(cwd string) *ipc.Command {
 	return c
 }
 
+// maxMeets bounds how often a command may meet an older manager although its successor serves: while the socket goes from
+// one to the other, both accept.
+const maxMeets = 4
+
 // request connects, sends l and returns the manager's answer. A manager older than us is
 // replaced, and its successor's answer counts.
 func (f *flow) request(l *ipc.Lease) (kind ipc.Kind, fields []byte, here *ipc.GoLocal) {
 	frame := l.Append(nil)
-	for first := true; ; first = false {
+	for meets := 1; ; meets++ {
 		conn, err := f.set.connect(true)
 		if err != nil {
 			return 0, nil, f.noManager(err)
@@ -137,7 +141,7 @@ func (f *flow) request(l *ipc.Lease) (kind ipc.Kind, fields []byte, here *ipc.Go
 		if err != nil {
 			return 0, nil, f.lostManager(err)
 		}
-		if !first || !otherVersion(kind, fields) || !f.set.replaceManager() {
+		if meets > maxMeets || !otherVersion(kind, fields) || !f.set.replaceManager() {
 			return kind, fields, nil
 		}
 		f.hangUp()

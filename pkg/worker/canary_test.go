@@ -175,7 +175,7 @@ func TestStrictNeedsASandbox(t *testing.T) {
 	if !strings.Contains(text, "lacks seccomp (") || !strings.Contains(text, "CONFIG_SECCOMP_FILTER") || strings.Contains(text, "landlock") {
 		t.Errorf("remedies of %v: %s", held, text)
 	}
-	if text := remedies(sandbox.Seccomp | sandbox.NoNewPrivs | sandbox.Bounds); !strings.Contains(text, "tree or landlock") || !strings.Contains(text, "user namespaces") || !strings.Contains(text, "5.13") {
+	if text := remedies(sandbox.Seccomp | sandbox.NoNewPrivs | sandbox.Bounds); !strings.Contains(text, "tree or landlock") || !strings.Contains(text, "private trees") || !strings.Contains(text, "5.13") {
 		t.Errorf("remedies: %s", text)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/explore"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // The checker explores every order in which two applications, the two ends of a direction and the messages between them can
@@ -336,6 +337,7 @@ func check(sc scope, broken fault) (r explore.Report, reentries int) {
 // TestEveryOrder: whatever the order of events, data lands in the receive that is next, every byte once, and neither side
 // waits for the other for ever.
 func TestEveryOrder(t *testing.T) {
+	part.Skip(t)
 	scopes := map[string]scope{
 		"three bytes": {bytes: 3, op: 2, ring: 2, sends: 2, receives: 2, posting: 4},
 		"ring of one": {bytes: 4, op: 2, ring: 1, sends: 2, receives: 2, posting: 4},

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // survey looks at every state of a scene. It returns how many there are, and the shortest way to one where something is
@@ -77,6 +79,7 @@ func survey(sc *scene, broken mischief, most int) (states int, way []string, err
 // TestEveryOrder: whatever the order in which credits, recalls, jobs, cancellations and answers cross, every credit is in one
 // place, every job is answered once, and whoever wants a credit gets one in the end.
 func TestEveryOrder(t *testing.T) {
+	part.Skip(t)
 	scenes := map[string]scene{
 		"two managers":        {hosts: 1, managers: 2, cores: 1, jobs: 2},
 		"one cancels":         {hosts: 1, managers: 2, cores: 1, jobs: 1, cancels: 2},

@@ -23,14 +23,15 @@ type Part struct {
 // Of returns the part that the environment chooses. It fails the test if the variable makes no sense.
 func Of(t testing.TB) Part {
 	t.Helper()
-	p, err := parse(os.Getenv(Variable))
+	p, err := Parse(os.Getenv(Variable))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func parse(value string) (Part, error) {
+// Parse returns the part that a value of the variable chooses.
+func Parse(value string) (Part, error) {
 	if value == "" {
 		return Part{}, nil
 	}
@@ -41,6 +42,14 @@ func parse(value string) (Part, error) {
 		return Part{}, fmt.Errorf("%s is %q, want SEED/N, as in 20420/8", Variable, value)
 	}
 	return Part{s, n}, nil
+}
+
+// Skip skips a test, of a suite whose tests are its cases, that is not in the part.
+func Skip(t testing.TB) {
+	t.Helper()
+	if name, _, _ := strings.Cut(t.Name(), "/"); !Of(t).Has(name) {
+		t.Skip("its turn is another day")
+	}
 }
 
 // Whole reports whether the part is everything, each case in all its ways.

@@ -33,16 +33,16 @@ func TestRotation(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for value, want := range map[string]Part{"": {}, "20420/8": {20420, 8}, "7/1": {7, 1}} {
-		if p, err := parse(value); err != nil || p != want {
+		if p, err := Parse(value); err != nil || p != want {
 			t.Errorf("%q: %v, %v", value, p, err)
 		}
 	}
 	for _, value := range []string{"8", "1/0", "/8", "-1/8", "1/x", "1/2/3"} {
-		if p, err := parse(value); err == nil {
+		if p, err := Parse(value); err == nil {
 			t.Errorf("%q is taken for %v", value, p)
 		}
 	}
-	if p, _ := parse(""); !p.Whole() || !p.Has("anything") {
+	if p, _ := Parse(""); !p.Whole() || !p.Has("anything") {
 		t.Error("without the variable, not everything")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // TestPlan: a seed gives the same plan again, another one another, and no kind is
@@ -50,6 +51,7 @@ func TestNemesis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a farm")
 	}
+	part.Skip(t)
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			need.Skipf(t, need.Tools, "no %s", tool)

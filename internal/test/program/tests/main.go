@@ -28,7 +28,7 @@ func main() {
 	}
 	var o options
 	flag.IntVar(&o.part, "part", 0, "have large suites run one of `N` parts of their cases, another one each day; 0: everything, 1: everything in one way")
-	flag.BoolVar(&o.machine, "machine", false, "only packages whose tests meet the machine: start programs, or need a tool or a right")
+	flag.StringVar(&o.which, "packages", "all", "all, or machine: those whose tests meet the machine: start programs, or need a tool or a right; or part: these, and the part of the others")
 	flag.StringVar(&o.budget, "budget", "", "`file` with the CPU seconds of each package; one that uses more fails")
 	flag.StringVar(&o.grants, "grants", "", "`file` that gets a line for each package with what it used, to make a budget of")
 	flag.StringVar(&o.flags, "flags", "", "of go test, with blanks between")
@@ -49,7 +49,7 @@ func main() {
 
 type options struct {
 	part                        int
-	machine                     bool
+	which                       string
 	budget, grants, flags, hint string
 	packages                    []string
 }
@@ -76,9 +76,21 @@ func run(ctx context.Context, o options) (err error) {
 		if o.hint != "" {
 			left = "; " + o.hint
 		}
-		fmt.Printf("large suites run a part of their cases, %s=%s, another one tomorrow%s\n", part.Variable, value, left)
+		fmt.Printf("of what is large a part runs, %s=%s, another one tomorrow%s\n", part.Variable, value, left)
 	}
-	root, names, err := list(ctx, o.packages, o.machine)
+	today, err := part.Parse(value)
+	if err != nil {
+		return err
+	}
+	chosen := map[string]func(listed) bool{
+		"all":     func(listed) bool { return true },
+		"machine": listed.meetsMachine,
+		"part":    func(p listed) bool { return p.meetsMachine() || today.Has(p.ImportPath) },
+	}[o.which]
+	if chosen == nil {
+		return fmt.Errorf("-packages %s: it takes all, machine or part", o.which)
+	}
+	root, names, err := list(ctx, o.packages, chosen)
 	if err != nil {
 		return err
 	}

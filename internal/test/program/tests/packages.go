@@ -29,9 +29,8 @@ type listed struct {
 	TestGoFiles, XTestGoFiles          []string
 }
 
-// list returns the module's directory and the packages of the patterns that have tests, by their directories in it;
-// with machine only those that meet the machine.
-func list(ctx context.Context, patterns []string, machine bool) (root string, names []string, err error) {
+// list returns the module's directory and the chosen packages of the patterns that have tests, by their directories in it.
+func list(ctx context.Context, patterns []string, chosen func(listed) bool) (root string, names []string, err error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Module,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles"}, patterns...)...)
 	out, err := cmd.Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
@@ -47,7 +46,7 @@ func list(ctx context.Context, patterns []string, machine bool) (root string, na
 			return "", nil, fmt.Errorf("go list: %w", err)
 		}
 		root = p.Module.Dir
-		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 && (!machine || p.meetsMachine()) {
+		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 && chosen(p) {
 			names = append(names, dirOf(p.ImportPath))
 		}
 	}

@@ -222,7 +222,10 @@ func (w *watcher) sum(b budget, used map[string]usage, over []usage) {
 	if len(b) > 0 {
 		granted = fmt.Sprintf(", %.0f s granted", may.Seconds())
 	}
-	fmt.Fprintf(w.out, "%d packages in %.0f s, %.0f s of CPU%s\n", w.done, time.Since(w.began).Seconds(), cpu.Seconds(), granted)
+	if len(used) > 0 {
+		granted = fmt.Sprintf(", %.0f s of CPU", cpu.Seconds()) + granted
+	}
+	fmt.Fprintf(w.out, "%d packages in %.0f s%s\n", w.done, time.Since(w.began).Seconds(), granted)
 	for _, u := range over {
 		fmt.Fprintf(w.out, "FAIL %s used %.1f s of CPU, its budget is %.0f s\n", u.pkg, u.cpu.Seconds(), b.of(u.pkg).Seconds())
 	}

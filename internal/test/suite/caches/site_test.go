@@ -20,6 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // site is a farm of one daemon with a manager, and a directory in which commands run.
@@ -44,6 +45,7 @@ func startWith(t *testing.T, settings, daemon string) *site {
 	if testing.Short() {
 		t.Skip("builds the programs and starts a farm")
 	}
+	part.Skip(t)
 	if _, err := exec.LookPath("gcc"); err != nil {
 		need.Skipf(t, need.Tools, "no gcc")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/test/kit/explore"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // explored looks at every state in scope.
@@ -92,6 +93,7 @@ const (
 // TestEveryOrder: whatever the order of events, each credit has one owner, each job one answer, memory is free only when
 // nothing can write to it, and all that was lent comes back.
 func TestEveryOrder(t *testing.T) {
+	part.Skip(t)
 	for name, x := range map[string]struct {
 		scope
 		size

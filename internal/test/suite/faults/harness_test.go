@@ -23,6 +23,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // patience ends a test that waits for what does not happen.
@@ -56,6 +57,7 @@ func newSite(t *testing.T) *site {
 	if testing.Short() {
 		t.Skip("starts a farm")
 	}
+	part.Skip(t)
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			need.Skipf(t, need.Tools, "no %s", tool)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // site is a farm with one host, and a directory in which commands run.
@@ -33,6 +34,7 @@ func start(t testing.TB) *site {
 	if testing.Short() {
 		t.Skip("builds the programs and starts a farm")
 	}
+	part.Skip(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))

@@ -15,6 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // site is a farm whose daemons have no compiler, and a directory in which commands run.
@@ -34,6 +35,7 @@ func prepare(t *testing.T, daemon string) *site {
 	if testing.Short() {
 		t.Skip("builds the programs and starts a farm")
 	}
+	part.Skip(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))

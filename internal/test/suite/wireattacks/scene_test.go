@@ -25,6 +25,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // patience ends a wait for what does not happen.
@@ -65,6 +66,7 @@ func newScene(t *testing.T, more string) *scene {
 	if testing.Short() {
 		t.Skip("starts a farm")
 	}
+	part.Skip(t)
 	t.Parallel() // each has a daemon of its own
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
