@@ -29,7 +29,8 @@ func main() {
 	var o options
 	flag.IntVar(&o.part, "part", 0, "have large suites run one of `N` parts of their cases, another one each day; 0: everything, 1: everything in one way")
 	flag.StringVar(&o.which, "packages", "all", "all, or machine: those whose tests meet the machine: start programs, or need a tool or a right; or part: these, and the part of the others")
-	flag.StringVar(&o.budget, "budget", "", "`file` with the CPU seconds of each package; one that uses more fails")
+	flag.StringVar(&o.budget, "budget", "", "`file` with the CPU seconds of each package, by which the longest begin first")
+	flag.BoolVar(&o.hold, "hold", false, "a package that uses more than its budget fails")
 	flag.StringVar(&o.grants, "grants", "", "`file` that gets a line for each package with what it used, to make a budget of")
 	flag.StringVar(&o.flags, "flags", "", "of go test, with blanks between")
 	flag.StringVar(&o.hint, "hint", "", "how to run what a part leaves out, for people")
@@ -51,6 +52,7 @@ type options struct {
 	part                        int
 	which                       string
 	budget, grants, flags, hint string
+	hold                        bool
 	packages                    []string
 }
 
@@ -106,7 +108,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	used := filepath.Join(dir, "used")
 	args := []string{"test", "-json"}
-	if o.budget != "" || o.grants != "" { // the go command takes no earlier result for what it starts so
+	if o.hold || o.grants != "" { // the go command takes no earlier result for what it starts so
 		args = append(args, "-exec", self+" measure "+used)
 	}
 	args = append(args, strings.Fields(o.flags)...)
@@ -149,7 +151,10 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	over := granted.over(all)
+	var over []usage
+	if o.hold {
+		over = granted.over(all)
+	}
 	w.sum(granted, all, over)
 	if exit := new(exec.ExitError); werr != nil && !errors.As(werr, &exit) {
 		return werr
