@@ -219,11 +219,8 @@ func (w *watcher) sum(b budget, used map[string]usage, over []usage) {
 	}
 	cpu, may := b.sum(used)
 	granted := ""
-	if len(b) > 0 {
-		granted = fmt.Sprintf(", %.0f s granted", may.Seconds())
-	}
 	if len(used) > 0 {
-		granted = fmt.Sprintf(", %.0f s of CPU", cpu.Seconds()) + granted
+		granted = fmt.Sprintf(", %.0f s of CPU, %.0f s granted", cpu.Seconds(), may.Seconds())
 	}
 	fmt.Fprintf(w.out, "%d packages in %.0f s%s\n", w.done, time.Since(w.began).Seconds(), granted)
 	for _, u := range over {
