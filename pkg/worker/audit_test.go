@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 )
 
 // TestAuditLog: each job has a line that says for which peer it was compiled. Nothing from a peer can break
 // the line, and it has nothing of what is compiled.
 func TestAuditLog(t *testing.T) {
+	part.Skip(t)
 	path := filepath.Join(t.TempDir(), "audit.log")
 	a, err := auditlog.Open(path, slog.New(slog.DiscardHandler))
 	if err != nil {

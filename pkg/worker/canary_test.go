@@ -18,6 +18,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // gathered returns the value of a metric's series with that label value, "" for a metric without labels.
@@ -48,6 +49,7 @@ func gathered(t *testing.T, ts *testServer, name, label string) float64 {
 // TestCanaryBeforeTheFirstJob: each runner has passed a canary when the server has started, and the measures
 // are reported everywhere.
 func TestCanaryBeforeTheFirstJob(t *testing.T) {
+	part.Skip(t)
 	confined(t, func(t *testing.T, on func(*Options)) {
 		ts := startServer(t, func(o *Options) { on(o); o.Jobs = 3 })
 		ts.needLevel(sandbox.Confined)
@@ -105,6 +107,7 @@ func leaky(t *testing.T, ts *testServer) *runner {
 // TestBreach: after a canary has found a leak, a strict host takes no work, and others report fewer measures,
 // until every runner has passed a canary again.
 func TestBreach(t *testing.T) {
+	part.Skip(t)
 	for _, mode := range []SandboxMode{SandboxAuto, SandboxStrict} {
 		t.Run(mode.String(), func(t *testing.T) {
 			ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 2 })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -26,6 +27,7 @@ func stays(o *Options) { eager(o); o.Slots = SlotsKept }
 // TestCarriers: whatever way a source takes, with a slot or without, the object is the one that is made here,
 // and the memory is back afterwards.
 func TestCarriers(t *testing.T) {
+	part.Skip(t)
 	want := objectOf(t, hello)
 	for _, x := range []struct {
 		name   string
@@ -395,6 +397,7 @@ func TestFewReceivesAreUsed(t *testing.T) {
 // TestGuessedCredit: a credit that no message has told the client of cannot be spent, though its number can be guessed and there is no
 // slot whose STag would have to be known. The host goes on.
 func TestGuessedCredit(t *testing.T) {
+	part.Skip(t)
 	for name, spend := range map[string]func(c *testClient, id uint64) job.Message{
 		"returned": func(_ *testClient, id uint64) job.Message { return &job.Return{Credit: id} },
 		"used":     func(_ *testClient, id uint64) job.Message { return &job.Job{ID: 1, Credit: id, Carried: []byte("x")} },

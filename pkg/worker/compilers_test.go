@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -18,6 +19,7 @@ import (
 // compilers. It says so, announces each compiler as it becomes known, and says when the list is complete. A
 // compiler that hangs delays no job.
 func TestServesBesideIdentifying(t *testing.T) {
+	part.Skip(t)
 	for name, mode := range map[string]SandboxMode{"off": SandboxOff, "auto": SandboxAuto, "strict": SandboxStrict} {
 		t.Run(name, func(t *testing.T) {
 			if mode == SandboxStrict {

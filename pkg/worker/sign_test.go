@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
@@ -246,6 +247,7 @@ func TestForgedNames(t *testing.T) {
 
 // TestUnsigned: where compiles are not confined, or a result cannot be signed, nothing is kept for a group.
 func TestUnsigned(t *testing.T) {
+	part.Skip(t)
 	for why, change := range map[string]func(*Options){
 		unsharedConfinement: func(o *Options) { o.Sandbox = SandboxOff },
 		unsharedSignature:   func(o *Options) { o.Sign = func([32]byte) ([]byte, error) { return nil, errors.New("no key") } },

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -91,6 +92,7 @@ func (ts *testServer) registrations() float64 {
 // that ends the connection and changes nothing. Where the slot stays open, it lands, and can only disturb what
 // the same client writes there itself.
 func TestLateWrite(t *testing.T) {
+	part.Skip(t)
 	late := bytes.Repeat([]byte("late"), 64)
 	t.Run("anew", func(t *testing.T) {
 		ts := startServer(t, func(o *Options) { o.Slots, o.Jobs = SlotsAnew, 1 })

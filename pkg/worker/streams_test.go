@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/streams"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/stream"
@@ -176,6 +177,7 @@ func TestSilentStream(t *testing.T) {
 // TestLiarsOnStreams: a peer that breaks the rules of streams, before the stream begins or later, is kept off as one that breaks those of
 // jobs is, and one that just goes is not.
 func TestLiarsOnStreams(t *testing.T) {
+	part.Skip(t)
 	for name, c := range map[string]struct {
 		begun, lies bool
 	}{"at once": {false, true}, "later": {true, true}, "goes": {true, false}} {

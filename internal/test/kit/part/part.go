@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -44,13 +45,21 @@ func Parse(value string) (Part, error) {
 	return Part{s, n}, nil
 }
 
-// Skip skips a test, of a suite whose tests are its cases, that is not in the part.
+// Skip skips a test, of a suite whose tests are its cases, that is not in the part. A helper may call it for all tests that
+// use it. It fails a subtest whose test did not call it first: that would go on, and judge what its subtests left out.
 func Skip(t testing.TB) {
 	t.Helper()
-	if name, _, _ := strings.Cut(t.Name(), "/"); !Of(t).Has(name) {
+	name, _, sub := strings.Cut(t.Name(), "/")
+	if _, ok := asked.Load(name); sub && !ok {
+		t.Fatalf("%s must call part.Skip itself, before its subtests", name)
+	}
+	asked.Store(name, true)
+	if !Of(t).Has(name) {
 		t.Skip("its turn is another day")
 	}
 }
+
+var asked sync.Map // names of the tests that have called Skip
 
 // Whole reports whether the part is everything, each case in all its ways.
 func (p Part) Whole() bool { return p.of == 0 }

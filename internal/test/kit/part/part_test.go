@@ -2,6 +2,7 @@ package part
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 )
 
@@ -45,4 +46,45 @@ func TestParse(t *testing.T) {
 	if p, _ := Parse(""); !p.Whole() || !p.Has("anything") {
 		t.Error("without the variable, not everything")
 	}
+}
+
+// TestSkipOfSubtests: a test whose subtests are left out must not go on to judge what they did.
+func TestSkipOfSubtests(t *testing.T) {
+	sub := &recorded{TB: t, name: "TestOther/sub"}
+	sub.run(func() { Skip(sub) })
+	if !sub.failed {
+		t.Error("a subtest was taken whose test has not asked")
+	}
+	t.Setenv(Variable, "1/1")
+	top := &recorded{TB: t, name: "TestOther"}
+	top.run(func() { Skip(top) })
+	sub.failed = false
+	sub.run(func() { Skip(sub) })
+	if top.failed || sub.failed {
+		t.Error("a subtest was refused whose test has asked")
+	}
+}
+
+// recorded is a test of another name, which notes that it failed.
+type recorded struct {
+	testing.TB
+	name   string
+	failed bool
+}
+
+func (r *recorded) Name() string { return r.name }
+
+func (r *recorded) Fatalf(string, ...any) {
+	r.failed = true
+	runtime.Goexit()
+}
+
+// run calls f on a goroutine of its own, which Fatalf may end.
+func (r *recorded) run(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }

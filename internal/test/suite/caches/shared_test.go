@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/test/kit/reapiserver"
 	"github.com/rdistcc/rdistcc/internal/test/kit/storetest"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
@@ -32,6 +33,7 @@ type sharedStore struct {
 // TestSharedStores: what one manager's build has compiled, another one's gets from the store, with equal objects. When the
 // store is down, builds go on, and the log has a line.
 func TestSharedStores(t *testing.T) {
+	part.Skip(t)
 	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis, "s3": serveS3, "reapi": serveREAPI} {
 		t.Run(tier, func(t *testing.T) { sharedBy(t, tier, serve(t)) })
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -15,6 +16,7 @@ import (
 // claims to have results is found out: beside a good host no compile is harmed or has to be done here, and
 // the liar soon gets no more jobs.
 func TestLiarsAreFoundOut(t *testing.T) {
+	part.Skip(t)
 	t.Parallel()
 	object := objectHead + "this is no object, and nobody shall take it for one"
 	sealed := func(change func(r *job.Result)) func(p *peer, m *job.Job) {

@@ -69,6 +69,7 @@ func (s *shell) logs(args ...string) (out string, status int) {
 // TestHostsMetrics: the manager shows the metrics of a host, which it fetches by the port of the jobs, however the two prove who they
 // are, and lists it for Prometheus.
 func TestHostsMetrics(t *testing.T) {
+	part.Skip(t)
 	for _, auth := range []string{"", "psk", "tls"} {
 		t.Run("auth="+auth, func(t *testing.T) {
 			s := start(t, auth, "", "")
@@ -119,6 +120,7 @@ func TestHostsProfiles(t *testing.T) {
 
 // TestLogs: who may read a daemon's log reads it, as it is and as it grows, and everybody else is told why not.
 func TestLogs(t *testing.T) {
+	part.Skip(t)
 	for _, c := range []struct {
 		auth, readers string
 		ok            bool
