@@ -92,13 +92,14 @@ goenv  := CGO_ENABLED=0 GOFLAGS='$(strip $(shell $(GO) env GOFLAGS 2>/dev/null) 
 # Four packages at a time, as they wait more than they compute. `make lint` vets.
 gotest = -p 4 -vet=off -ldflags=-w
 
-# A quick look, in a minute: the tests' -short of the packages that most depends on, and of those that are changed and not
-# committed.
+# A quick look, in a minute: the tests' -short of the packages that most depends on, a quarter of those whose tests take turns, and
+# all of the packages that are changed and not committed.
 core    = . ./cmd/... ./pkg/compile ./pkg/connmgr ./pkg/connmgr/link ./pkg/iwarp ./pkg/iwarp/rdmap ./pkg/scheduler ./pkg/worker ./pkg/worker/policy ./pkg/resultcache ./internal/inputs ./internal/job ./internal/sources ./internal/unit
 changed = $(filter-out ./deploy/helm/%,$(wildcard $(sort $(patsubst %/,./%,$(dir $(shell git diff --name-only HEAD -- '*/*.go' 2>/dev/null))))))
+short   = $(call tests,$(gotest) -short)
 check:
 	$(call need,$(GO) gcc g++)
-	@$(shared) && $(call tests,$(gotest) -short) $(core) $(changed)
+	@$(shared) && $(if $(changed),$(short) $(changed) &&) $(short) -part 4 $(filter-out $(changed),$(core))
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
 # Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/test/suite/equal' instead.
