@@ -107,11 +107,12 @@ bare:
 	$(call need,$(GO) git)
 	@.ci/bare $(BAREFLAGS)
 
+# RACEPART=N: of large suites and such packages, one part of N; SHUFFLE=SEED: tests in another order.
 race: goenv = CGO_ENABLED=1
 race:
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	@$(shared) && $(call tests,-race -timeout 60m) $(if $(RACEPART),-part $(RACEPART)) ./...
+	@$(shared) && $(call tests,-race -timeout 60m $(if $(SHUFFLE),-shuffle $(SHUFFLE))) $(if $(RACEPART),-part $(RACEPART)) ./...
 
 fuzz:
 	$(call need,$(GO))
