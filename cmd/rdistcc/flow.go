@@ -207,7 +207,7 @@ func (f *flow) makePlan() {
 		} else {
 			words = compile.Expand(words)
 		}
-		f.plan = compile.Parse(words, driver, syscall.Getenv)
+		f.plan = compile.ParseUnlisted(words, driver, syscall.Getenv)
 		if why := f.findModules(&f.plan); why != "" {
 			f.plan.Local, f.plan.Reason, f.plan.Turn = true, why, compile.TurnLocal
 		}

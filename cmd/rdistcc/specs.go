@@ -39,7 +39,7 @@ func (f *flow) respell(names []string) (why string) {
 		tries = tries[1:]
 	}
 	for _, words := range tries {
-		plan := compile.Parse(words, f.plan.Driver, syscall.Getenv)
+		plan := compile.ParseUnlisted(words, f.plan.Driver, syscall.Getenv)
 		if why := f.findModules(&plan); why != "" {
 			return why
 		}

@@ -68,7 +68,7 @@ func (a *Answer) Like(b *Answer, loose bool) bool {
 	for _, line := range a.remarks {
 		if i < len(b.remarks) && b.remarks[i] == line {
 			i++
-		} else if tells(line) {
+		} else if Tells(line) {
 			return false
 		}
 	}

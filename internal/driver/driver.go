@@ -49,7 +49,7 @@ type Names struct {
 // them, or a message of the driver, the error is ErrNotPlain.
 func Parse(text string) (*Recipe, error) {
 	for line := range strings.Lines(text) {
-		if tells(line) {
+		if Tells(line) {
 			return nil, ErrNotPlain
 		}
 	}
@@ -64,10 +64,10 @@ func Parse(text string) (*Recipe, error) {
 	return r, nil
 }
 
-// tells reports whether a line is a message of the driver's, such as about a word without effect, which
+// Tells reports whether a line is a message of the driver's, such as about a word without effect, which
 // would be lost if only the commands were run. Such a line begins with the driver's name, in every
 // language.
-func tells(line string) bool {
+func Tells(line string) bool {
 	name, _, ok := strings.Cut(line, ": ")
 	return ok && name != "Target" && name != "InstalledDir" && !strings.ContainsAny(name, " =\"")
 }

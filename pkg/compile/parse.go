@@ -14,10 +14,14 @@ import (
 // It never fails: what it does not know for certain becomes a Local plan. The plan
 // keeps argv.
 func Parse(argv []string, d Driver, getenv func(string) (string, bool)) Plan {
+	return parse(argv, d, getenv, false)
+}
+
+func parse(argv []string, d Driver, getenv func(string) (string, bool), ask bool) Plan {
 	if d.Tidy {
 		return parseTidy(argv, d, getenv)
 	}
-	p := parser{Plan: Plan{Driver: d, argv: argv}}
+	p := parser{Plan: Plan{Driver: d, argv: argv}, ask: ask}
 	p.options = make([]option, 0, len(argv)+4)
 	for i := 0; i < len(argv); {
 		i += p.word(argv[i:])
@@ -29,6 +33,7 @@ func Parse(argv []string, d Driver, getenv func(string) (string, bool)) Plan {
 // parser is a Plan being built.
 type parser struct {
 	Plan
+	ask       bool   // words that the compiler may know are left to it
 	value     value  // of the current option
 	x         string // language that -x set for the files that follow, or ""
 	sources   int
@@ -73,6 +78,12 @@ func (p *parser) word(argv []string) int {
 		return 1
 	}
 	row, arg, more := lookup(w, p.Driver.Family)
+	if row == nil && p.ask && Askable(w) {
+		p.Unlisted = append(p.Unlisted, w)
+		p.value = flagValue
+		p.add(both, argv[:1], "")
+		return 1
+	}
 	if row == nil || more && len(argv) < 2 {
 		// A missing argument is an error that the driver reports itself.
 		p.refuse(reason.UnknownOption + optionName(w))

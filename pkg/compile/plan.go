@@ -78,6 +78,9 @@ type Plan struct {
 	// finds them.
 	ModuleRules modules.Rules
 
+	// Unlisted are words that no table has, which the compiler must take for flags (ParseUnlisted).
+	Unlisted []string
+
 	modules moduleWords
 	tidy    tidyWords // of clang-tidy
 	header  string    // the file of a header unit that is looked for, as the compiler names it; "": the Source

@@ -29,6 +29,10 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.untried = true
 		return c.goLocal(no)
 	}
+	if w := c.compiler.NoFlag(c.lease.Unlisted); w != "" {
+		c.untried = true
+		return c.goLocal(&ipc.GoLocal{Reason: reason.UnknownOption + w})
+	}
 	native, ok := c.compiler.Native(c.lease.Machine)
 	if !ok {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
 // ObjectMaker returns the beginning of objects that a compiler makes with these words, or nil if it makes none.
@@ -21,6 +22,7 @@ type Table struct {
 	native  recipes.NativeCache
 	objects recipes.ObjectCache
 	search  recipes.SearchCache
+	flags   recipes.FlagCache
 }
 
 // New returns an empty table. If object is nil, the compiler is asked.
@@ -55,6 +57,17 @@ func (c *Compiler) Native(words []string) (n recipes.Native, ok bool) {
 		return n, true
 	}
 	return c.table.native.Get(c.table.ctx, c.id(), c.path, c.Family, words, env)
+}
+
+// NoFlag returns the first of words that the compiler does not take for a flag, or "". Only words that the option tables
+// lack are asked about.
+func (c *Compiler) NoFlag(words []string) string {
+	for _, w := range words {
+		if !compile.Askable(w) || !c.table.flags.Takes(c.table.ctx, c.id(), c.path, c.Family, w, env) {
+			return w
+		}
+	}
+	return ""
 }
 
 // Search returns where the compiler looks for headers by default, if that is known already or ask is set.

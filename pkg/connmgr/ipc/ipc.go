@@ -50,7 +50,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 10
+const Version = 11
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -150,6 +150,8 @@ type Lease struct {
 	NeedTree   bool   // the job can travel only in the sources form
 	// Machine has the command's -m... words in order if one of them ends in "=native"; otherwise it is empty.
 	Machine []string
+	// Unlisted has the command's words that the wrapper does not know: the job may leave if its compiler takes each for a flag.
+	Unlisted []string
 	// Path and Libraries are the command's PATH and LD_LIBRARY_PATH. A driver may find its assembler by the
 	// former, and all programs their libraries by the latter.
 	Path, Libraries string

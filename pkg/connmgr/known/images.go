@@ -97,7 +97,7 @@ func (t *Table) command(c *Command) (m *Making, direct bool) {
 	if !ok {
 		return nil, false
 	}
-	plan := compile.Parse(cmd.Args, driver, variables(cmd.Env))
+	plan := compile.ParseUnlisted(cmd.Args, driver, variables(cmd.Env))
 	if plan.Makes == nil {
 		return nil, false
 	}

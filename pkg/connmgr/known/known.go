@@ -132,7 +132,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if !ok {
 		return nil, nil, unknownCommand
 	}
-	plan := compile.Parse(cmd.Args, driver, getenv)
+	plan := compile.ParseUnlisted(cmd.Args, driver, getenv)
 	if plan.Local || plan.Raw && !plan.Assembly() || plan.Sources != "" || plan.Source != l.Source {
 		return nil, nil, unknownCommand
 	}

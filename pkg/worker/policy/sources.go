@@ -82,7 +82,7 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 	if name, what := compile.Unasked(d.Family, b); what != "" {
 		return nil, refuse(job.CausePolicy, "name %q, which the compiler would look for by itself", name)
 	}
-	p := compile.Parse(b.Args, d, environmentOf(b))
+	p := compile.ParseUnlisted(b.Args, d, environmentOf(b))
 	outputs := p.Outputs
 	switch {
 	case image && p.Makes == nil:
@@ -91,6 +91,9 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 		outputs = p.Makes.Outputs
 	case p.Local:
 		return nil, refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	if err := checkUnlisted(&p, tc); err != nil {
+		return nil, err
 	}
 	if d.Tidy {
 		if err := checkTidy(b, &p, tc, text); err != nil {

@@ -26,6 +26,7 @@ type Compiler struct {
 	Path   string // the same, with links resolved
 
 	Loads func(plugin string) bool // whether a plugin is a part of it; nil: none is
+	Flag  func(word string) bool   // whether it takes a word for a flag that the option tables lack; nil: it takes none
 }
 
 func refuse(cause job.Cause, format string, args ...any) *job.Refusal {
@@ -113,9 +114,12 @@ func checkArgs(b *job.Body, tc Compiler) error {
 	if b.Outputs[0].Kind == unit.OutputAssembly {
 		mode = "-S"
 	}
-	p := compile.Parse(append(slices.Clone(args), mode, "x"+languages[b.Language].suffix), d, nil)
+	p := compile.ParseUnlisted(append(slices.Clone(args), mode, "x"+languages[b.Language].suffix), d, nil)
 	if p.Local {
 		return refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	if err := checkUnlisted(&p, tc); err != nil {
+		return err
 	}
 	if p.Text != "" && !p.Inexact {
 		return refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Text)
@@ -136,6 +140,21 @@ func checkArgs(b *job.Body, tc Compiler) error {
 		}
 	}
 	return nil
+}
+
+// checkUnlisted refuses words that are in no table unless the compiler takes them for flags.
+func checkUnlisted(p *compile.Plan, tc Compiler) error {
+	for _, w := range p.Unlisted {
+		if tc.Flag == nil || !tc.Flag(w) {
+			return Unlisted(w)
+		}
+	}
+	return nil
+}
+
+// Unlisted returns the refusal of a word that is in no table, and that the compiler does not take for a flag.
+func Unlisted(word string) *job.Refusal {
+	return refuse(job.CausePolicy, "%s", reason.UnknownOption+word)
 }
 
 // TextVariables returns those of a client's variables, NAME=value each, with which its text may be

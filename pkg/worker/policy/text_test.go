@@ -84,6 +84,21 @@ func TestHonestArguments(t *testing.T) {
 	}
 }
 
+// TestUnlistedWords: a word that the tables lack passes if the compiler takes it for a flag.
+func TestUnlistedWords(t *testing.T) {
+	b := policyBody()
+	b.Args = []string{"-fpreprocessed", "-fdirectives-only", "-mno-avx999", "-O2"}
+	wantRefused(t, Text(b, gcc12, nil), "a word of which nothing is known")
+	var asked string
+	tc := gcc12
+	tc.Flag = func(word string) bool { asked = word; return true }
+	if err := Text(b, tc, nil); err != nil || asked != "-mno-avx999" {
+		t.Errorf("%v, asked about %q", err, asked)
+	}
+	tc.Flag = func(string) bool { return false }
+	wantRefused(t, Text(b, tc, nil), "a word that the compiler does not know")
+}
+
 func TestBodyNamesAndKinds(t *testing.T) {
 	b := policyBody()
 	for _, name := range []string{"-o", "@list"} {

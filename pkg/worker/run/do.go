@@ -7,6 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
+	"github.com/rdistcc/rdistcc/pkg/worker/policy"
 )
 
 // form chooses how a job is done. inTree reports whether it needs the place's tree.
@@ -31,6 +32,7 @@ func (p *Place) Do(j *Job) (*job.Result, int) {
 	if res := p.open(j); res != nil {
 		return res, 0
 	}
+	p.unlisted = p.unlisted[:0]
 	x, inTree, err := p.form(j)
 	if err == nil {
 		err = x.check()
@@ -52,6 +54,9 @@ func (p *Place) Do(j *Job) (*job.Result, int) {
 	defer time.AfterFunc(j.Limit, func() { j.Process.Stop(job.CauseTimeout) }).Stop()
 	if err := x.lay(); err != nil {
 		return p.notLaid(j, err), 0
+	}
+	if w := p.noFlag(j.Toolchain); w != "" {
+		return Refused(policy.Unlisted(w)), 0
 	}
 	p.sum(j)
 	j.Drop() // the files are in place: what they came in is no longer needed

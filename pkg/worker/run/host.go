@@ -70,6 +70,7 @@ type Host struct {
 	Forgets *atomic.Uint64
 
 	recipes  recipes.Cache
+	flags    recipes.FlagCache
 	programs sync.Map // from a program's name to its path on SearchPath
 	pairs    pairs
 	outputs  *shm.Pool // for stdout and stderr of commands that are not confined

@@ -37,6 +37,7 @@ type Place struct {
 	pipes         *capture.Pipes // for stdout and stderr of confined commands
 	used          bool           // the tree was used since the last Clean
 	undone        bool           // a program failed without its driver, which would have removed the main output
+	unlisted      []string       // the job's words that no table has, which its compiler must know
 	scratch       Scratch
 }
 

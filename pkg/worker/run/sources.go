@@ -31,11 +31,11 @@ type sourcesInTree struct {
 }
 
 func (s *sourcesInTree) check() (err error) {
-	if s.plan, err = policy.Sources(s.j.body, compilerOf(s.j.Toolchain), s.j.Files.Text); err != nil {
+	if s.plan, err = policy.Sources(s.j.body, s.p.compilerOf(s.j.Toolchain), s.j.Files.Text); err != nil {
 		return err
 	}
 	for _, x := range s.j.Files.Images {
-		if err := policy.Image(x.Body, compilerOf(s.j.Toolchain), x.Text); err != nil {
+		if err := policy.Image(x.Body, s.p.compilerOf(s.j.Toolchain), x.Text); err != nil {
 			return err
 		}
 		env, err := treeEnvironment(x.Body, false)

@@ -16,7 +16,7 @@ type text struct {
 }
 
 func (x *text) check() (err error) {
-	if err := policy.Text(x.j.body, compilerOf(x.j.Toolchain), x.j.text); err != nil {
+	if err := policy.Text(x.j.body, x.p.compilerOf(x.j.Toolchain), x.j.text); err != nil {
 		return err
 	}
 	x.vars, err = policy.TextVariables(x.j.body.Env)
@@ -67,7 +67,12 @@ func outputName(k unit.OutputKind) string {
 	}
 }
 
-// compilerOf returns what the policy needs to know of a compiler.
-func compilerOf(tc *toolchain.Toolchain) policy.Compiler {
-	return policy.Compiler{Family: tc.Family, Major: tc.Major, Exec: tc.Exec, Path: tc.Path, Loads: tc.Loads}
+// compilerOf returns what the policy needs to know of a compiler. Whether that takes a word for a flag is asked later, where
+// it is confined (noFlag).
+func (p *Place) compilerOf(tc *toolchain.Toolchain) policy.Compiler {
+	later := func(word string) bool {
+		p.unlisted = append(p.unlisted, word)
+		return true
+	}
+	return policy.Compiler{Family: tc.Family, Major: tc.Major, Exec: tc.Exec, Path: tc.Path, Loads: tc.Loads, Flag: later}
 }
