@@ -90,7 +90,7 @@ func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	if m.memory == 0 {
 		m.memory = memoryLimit
 	}
-	config := fmt.Sprintf("sandbox: %s\nlimits: {memory: %dB, job-memory: %dB, processes: 64, file: %dB, output: %dB}\ndaemon: {jobs: 4, job-timeout: 20s, work-dir: %s, tree: %s, nice: 5}\ntoolchains: {dir: %s}\n",
+	config := fmt.Sprintf("sandbox: %s\nlimits: {memory: %dB, job-memory: %dB, processes: 64, file: %dB, output: %dB, silence: 2m}\ndaemon: {jobs: 4, job-timeout: 20s, work-dir: %s, tree: %s, nice: 5}\ntoolchains: {dir: %s}\n",
 		m.sandbox, m.memory, jobMemoryLimit, fileLimit, outputLimit, c.seen+"/work", tree, c.seen+"/received")
 	if err := os.WriteFile(filepath.Join(c.dir, "config.yaml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
