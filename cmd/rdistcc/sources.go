@@ -31,8 +31,8 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if f.plan.HeaderUnit() || f.plan.Units || len(f.plan.Headers) > 0 {
 		return nil, reason.NotReproducible + "modules" // the compiler would not list them
 	}
-	if len(f.plan.Images) > 0 || f.plan.Precompiled(s.cwd) {
-		return nil, reason.NotReproducible + string(sources.ErrPCH)
+	if s.Inputs == string(sources.ErrPCH) && len(f.plan.Images)+len(f.plan.Precompiled(s.cwd)) > 0 {
+		return nil, reason.NotReproducible + string(sources.ErrPCH) // whatever the rest is
 	}
 	names := []string{f.plan.Source}
 	if !f.plan.Raw {
@@ -44,13 +44,9 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 		}
 	}
 	o, body := f.packing(names, began)
-	pack, err := sources.Make(o)
-	switch err {
-	case nil:
-	case sources.ErrTooBig:
-		return nil, reason.TooBig
-	default:
-		return nil, reason.NotReproducible + err.Error()
+	pack, why := f.pack(o)
+	if why != "" {
+		return nil, why
 	}
 	s.unsure = pack.Unsure || f.plan.Raw || f.plan.Imports // the text names files that do not exist here
 	body.Files, body.Dirs, body.Links = pack.Files, append(body.Dirs, pack.Dirs...), pack.Links
@@ -66,7 +62,7 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 		return nil, reason.TooBig
 	}
 	sub = &ipc.Submit{BodyOff: uint32(o.Off - room), BodyLen: uint32(len(enc)), TextOff: uint32(room), TextLen: pack.Len, Tree: true,
-		Module: f.plan.ModuleRules.Module, ModuleFile: f.plan.ModuleRules.File, Imports: f.plan.ModuleRules.Imports}
+		Module: f.plan.ModuleRules.Module, ModuleFile: f.plan.ModuleRules.File, Imports: f.plan.ModuleRules.Imports, Images: pack.Images}
 	if pwriteAll(s.source, enc, int64(sub.BodyOff)) != nil {
 		return nil, reason.TooBig
 	}
@@ -77,6 +73,22 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	f.rec.preprocess = time.Since(began)
 	sub.PreprocessUS = micros(f.rec.preprocess)
 	return sub, ""
+}
+
+// pack packs what o says. The precompiled headers are all that the compiler may use.
+func (f *flow) pack(o *sources.Options) (*sources.Pack, string) {
+	pack, err := sources.Make(o)
+	switch err {
+	case nil:
+	case sources.ErrTooBig:
+		return nil, reason.TooBig
+	default:
+		return nil, reason.NotReproducible + err.Error()
+	}
+	if pack.Images = slices.Concat(pack.Images, f.plan.Images, f.plan.Precompiled(f.slot.cwd)); len(pack.Images) > ipc.MaxWords {
+		return nil, reason.NotReproducible + string(sources.ErrPCH)
+	}
+	return pack, ""
 }
 
 // list runs the compiler's dependency mode with the slot, still empty, as its standard
@@ -114,7 +126,7 @@ func (f *flow) list() (names []string, why string) {
 	if names, err = sources.ParseRule(rule); err != nil {
 		return nil, reason.NotReproducible + string(sources.ErrFile)
 	}
-	return names, ""
+	return slices.DeleteFunc(names, func(name string) bool { return name == "/dev/null" }), "" // which hosts have
 }
 
 // bodySlack is room, before the contents, for files that come to light while others are

@@ -107,6 +107,10 @@ type Query struct {
 	GCC          bool              // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
 	Clock        [3]bool           // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
 	AsmDirs      []string          // that the command gives to the assembler
+	// Only are all files that it reads, the source first, if a compiler has listed them: nothing is looked for then. Dirs must
+	// exist as well; Unsure and Timed are those of the Set.
+	Only, Dirs    []string
+	Unsure, Timed bool
 	// Images makes precompiled headers part of the answer (Set.Images). Otherwise one is a Doubt.
 	Images bool
 	// Module means that the command makes a compiled module of clang's, which says in which directories clang has looked

@@ -76,6 +76,9 @@ func (w *walk) noticed(why, name string) {
 
 // all walks from the source. It returns the first doubt.
 func (w *walk) all() *Doubt {
+	if len(w.q.Only) > 0 {
+		return w.onlyThese()
+	}
 	if d := w.lists(); d != nil {
 		return d
 	}
@@ -88,6 +91,34 @@ func (w *walk) all() *Doubt {
 	w.whole = true
 	if w.told {
 		return nil
+	}
+	return w.doubt
+}
+
+// onlyThese records the files of Query.Only.
+func (w *walk) onlyThese() *Doubt {
+	for _, name := range w.q.Dirs {
+		d := w.t.dirAt(trimSlash(w.abs(name)))
+		if doubt := w.t.check(d); doubt != nil || !d.there {
+			return &Doubt{Why: DoubtChanged, Name: name}
+		}
+		w.search.user = append(w.search.user, d)
+	}
+	for _, name := range w.q.Only {
+		e, d := w.at(name)
+		if d == nil && e == nil {
+			d = &Doubt{Why: DoubtChanged, Name: name}
+		}
+		if d == nil {
+			d = w.hit(e, false)
+		}
+		if d != nil {
+			return d
+		}
+	}
+	w.whole, w.unsure, w.timed = true, w.q.Unsure, w.q.Timed
+	if d := w.t.settle(); d != nil {
+		return d
 	}
 	return w.doubt
 }

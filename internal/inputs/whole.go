@@ -1,6 +1,9 @@
 package inputs
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -25,4 +28,37 @@ func (s *Set) Lacks(other *Set) (names []string) {
 		}
 	}
 	return names
+}
+
+// With returns a Set that also has what a Set by Whole has.
+func (s *Set) With(whole *Set) *Set {
+	w := &Set{Files: slices.Clone(s.Files), Dirs: slices.Clone(s.Dirs), Links: slices.Clone(s.Links), Len: s.Len, Unsure: s.Unsure, Memo: s.Memo,
+		Images: s.Images, Timed: s.Timed, blurred: true}
+	have := make(map[string]bool, len(s.Files))
+	for _, f := range s.Files {
+		have[f.Name] = true
+	}
+	for _, f := range whole.Files[1:] {
+		if !have[f.Name] {
+			w.Files, w.Len = append(w.Files, f), w.Len+f.Len
+		}
+	}
+	slices.SortFunc(w.Files[1:], func(a, b *Input) int { return cmp.Compare(a.Name, b.Name) })
+	for _, d := range whole.Dirs {
+		if !slices.Contains(w.Dirs, d) {
+			w.Dirs = append(w.Dirs, d)
+		}
+	}
+	for _, l := range whole.Links {
+		if !slices.Contains(w.Links, l) {
+			w.Links = append(w.Links, l)
+		}
+	}
+	w.findLinked()
+	return w
+}
+
+// Before reports whether no file of s has changed since the time at, in nanoseconds since 1970.
+func (s *Set) Before(at int64) bool {
+	return !slices.ContainsFunc(s.Files, func(f *Input) bool { return f.st.CTime >= at })
 }

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -55,6 +56,8 @@ type Pack struct {
 	Unsure bool
 	// Absent lists names that were looked for in vain.
 	Absent []string
+	// Images are precompiled headers that the compiler may use in the places of Files.
+	Images []string
 }
 
 // Make packs the files of o. Its error is a Reason.
@@ -94,8 +97,8 @@ func Make(o *Options) (*Pack, error) {
 		p.names[name] = struct{}{}
 	}
 	for i, name := range o.Names {
-		if precompiled(name, i) || 0 < i && i < firstHeaders && p.precompiledElsewhere(name) {
-			return nil, ErrPCH
+		if err := p.precompiled(name, i); err != nil {
+			return nil, err
 		}
 		if err := p.read(name, i > 0 || !o.Opaque); err != nil {
 			return nil, err
@@ -227,31 +230,43 @@ func (p *pack) absolute(name string) string {
 // header, which comes after the source and what gcc includes by itself.
 const firstHeaders = 4
 
-// precompiled reports whether name, the i-th in the list, is a precompiled header or has one beside it.
-func precompiled(name string, i int) bool {
-	if strings.HasSuffix(name, ".gch") || strings.HasSuffix(name, ".pch") || strings.Contains(name, ".gch/") {
-		return true
+// precompiled records the precompiled headers that gcc may use in the place of name, the i-th in the list: beside it, or under the
+// name that led to it in another header directory.
+func (p *pack) precompiled(name string, i int) error {
+	switch {
+	case strings.HasSuffix(name, ".gch"), strings.HasSuffix(name, ".pch"), strings.Contains(name, ".gch/"):
+		return ErrPCH // it is listed itself
+	case i == 0 || i >= firstHeaders:
+		return nil
 	}
-	var st syscall.Stat_t
-	return 0 < i && i < firstHeaders && stat(name+".gch", &st) == nil
-}
-
-// precompiledElsewhere reports whether another header directory has a precompiled header under the name
-// that led to the header name.
-func (p *pack) precompiledElsewhere(name string) bool {
+	if err := p.image(name + ".gch"); err != nil {
+		return err
+	}
 	for _, from := range p.o.Dirs {
 		rest, ok := strings.CutPrefix(name, from+"/")
 		if !ok {
 			continue
 		}
-		var st syscall.Stat_t
 		for _, dir := range p.o.Dirs {
-			if stat(dir+"/"+rest+".gch", &st) == nil {
-				return true
+			if err := p.image(dir + "/" + rest + ".gch"); err != nil {
+				return err
 			}
 		}
 	}
-	return false
+	return nil
+}
+
+// image records a precompiled header, if it exists. gcc tries all files of a directory, in no certain order.
+func (p *pack) image(name string) error {
+	var st syscall.Stat_t
+	switch {
+	case lstat(name, &st) != nil || slices.Contains(p.Images, name):
+		return nil
+	case !regular(&st):
+		return ErrPCH
+	}
+	p.Images = append(p.Images, name)
+	return nil
 }
 
 // read packs the file name with its content; with look it scans that too.

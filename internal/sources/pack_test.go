@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,31 +166,45 @@ func TestPipeIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestPrecompiledHeaders: those that gcc may find are told, also in an earlier directory than the header's.
+func TestPrecompiledHeaders(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "x.c", "int x;")
+	write(t, "x.h", "int x;")
+	write(t, "x.h.gch", "gpch")
+	write(t, "d1/y.h.gch", "gpch")
+	write(t, "d2/y.h", "int y;")
+	o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: []string{"x.c", "x.h", "d2/y.h"}, Dirs: []string{"d1", "d2"}}
+	p, err := Make(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"x.h.gch", "d1/y.h.gch"}; !slices.Equal(p.Images, want) {
+		t.Errorf("precompiled headers %v, want %v", p.Images, want)
+	}
+}
+
 // TestWhatCannotBePacked: nothing that is not there, not a file, new, or too large.
 func TestWhatCannotBePacked(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write(t, "x.c", "int x;")
 	write(t, "x.h", "int x;")
-	write(t, "pch.h", "int x;")
 	write(t, "pch.h.gch", "gpch")
+	write(t, "dir.h", "int x;")
+	write(t, "dir.h.gch/one", "gpch") // gcc tries all files of it
 	write(t, "big.h", strings.Repeat("x", 2<<20))
 	if err := syscall.Mkfifo("pipe.h", 0o666); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]error{
-		"x.h": nil, "none.h": ErrFile, ".": ErrFile, "pipe.h": ErrFile, "pch.h": ErrPCH, "pch.h.gch": ErrPCH, "big.h": ErrTooBig,
+		"x.h": nil, "none.h": ErrFile, ".": ErrFile, "pipe.h": ErrFile, "pch.h.gch": ErrPCH, "dir.h": ErrPCH, "big.h": ErrTooBig,
 	} {
 		o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: []string{"x.c", name}}
 		if _, err := Make(o); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
-	}
-	write(t, "d1/y.h.gch", "gpch")
-	write(t, "d2/y.h", "int y;")
-	o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: []string{"x.c", "d2/y.h"}, Dirs: []string{"d1", "d2"}}
-	if _, err := Make(o); !errors.Is(err, ErrPCH) {
-		t.Errorf("precompiled in an earlier directory: %v, want %v", err, ErrPCH)
 	}
 	var st syscall.Stat_t
 	if err := syscall.Stat("x.c", &st); err != nil {

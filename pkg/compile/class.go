@@ -132,7 +132,7 @@ var goes = [numClasses]uint8{
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
 	linker:     toText, // clang says that they are unused
 	diagFormat: toText | toObject, compileOn: toObject, wa: toObject, xasm: toObject,
-	moduleFile: toList, moduleDir: toList, plugin: toList, pluginArg: toList,
+	moduleFile: toList, moduleDir: toList, image: toList, plugin: toList, pluginArg: toList,
 	// Some of these define macros.
 	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList,
 }

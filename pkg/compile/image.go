@@ -52,6 +52,7 @@ func (p *Plan) FromHeader() bool { return p.Language == langHeader }
 func (p *Plan) Header() *Plan {
 	h := *p
 	h.Language = p.Makes.Language
+	h.Local, h.Reason = false, ""
 	return &h
 }
 

@@ -18,7 +18,7 @@ func (p *Plan) ScanText(text []byte, dir string) (why string) {
 	if what := scanText(text, p.Source); what != "" {
 		return reason.NotReproducible + what
 	}
-	if p.Precompiled(dir) || p.Driver.Family == GCC && LoadsHeader(text) {
+	if len(p.Precompiled(dir)) > 0 || p.Driver.Family == GCC && LoadsHeader(text) {
 		return reason.NotReproducible + "pch"
 	}
 	if p.macros && p.Driver.Family == GCC && !p.Raw && !bytes.Contains(text, []byte("#define ")) {
@@ -39,11 +39,11 @@ func (p *Plan) ScanText(text []byte, dir string) (why string) {
 	return ""
 }
 
-// Precompiled reports whether clang uses a precompiled header in place of one that -include
+// Precompiled returns the precompiled headers that clang may use in place of those that -include
 // names: neither the text nor a list of files shows that. dir is the working directory.
-func (p *Plan) Precompiled(dir string) bool {
+func (p *Plan) Precompiled(dir string) (names []string) {
 	if p.Driver.Family != Clang {
-		return false
+		return nil
 	}
 	for _, o := range p.options {
 		if o.class != include || strings.Contains(o.words[0], "-imacros") {
@@ -55,11 +55,11 @@ func (p *Plan) Precompiled(dir string) bool {
 		}
 		for _, suffix := range [...]string{".pch", ".gch"} {
 			if syscall.Access(name+suffix, 0) == nil {
-				return true
+				names = append(names, name+suffix)
 			}
 		}
 	}
-	return false
+	return names
 }
 
 // scanText returns the word after "not-reproducible:", or "".

@@ -54,6 +54,8 @@ func (c *client) serve() error {
 			c.onMaking(&f.Lease)
 		case ipcserver.Made:
 			err = c.onMade()
+		case *ipc.Listed:
+			err = c.onListed(f)
 		case *ipc.Finish:
 			c.onFinish(f)
 			return nil

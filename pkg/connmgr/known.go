@@ -10,11 +10,26 @@ import (
 
 // know finds out what the job reads. why is the reason if that is not known; then the wrapper lists the files.
 func (c *client) know(native recipes.Native) (k *known.Job, why string) {
-	k, asked, why := c.m.known.Know(c.Context(), &known.Command{Lease: c.lease, Compiler: &c.compiler, Native: native, Foreign: c.foreign(), Fast: c.m.live().Fast})
+	k, asked, why := c.m.known.Know(c.Context(), c.command(native))
 	if asked != nil {
 		c.query = asked
 	}
 	return k, why
+}
+
+// command returns the job's command, as package known takes it.
+func (c *client) command(native recipes.Native) *known.Command {
+	return &known.Command{Lease: c.lease, Compiler: &c.compiler, Native: native, Foreign: c.foreign(), Fast: c.m.live().Fast}
+}
+
+// compileWith compiles a job that may use precompiled headers. A compiler can fail to load one for want of the addresses that it was
+// made for, which says nothing about the source.
+func (c *client) compileWith(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
+	r, no := c.compileKnown(k)
+	if no == nil && r.Exit != 0 && len(k.Images) > 0 {
+		return nil, &ipc.GoLocal{Reason: reason.Diagnostics, Host: r.Host}
+	}
+	return r, no
 }
 
 // onKnown makes a host compile a job whose inputs are known, and answers with the result.
@@ -30,12 +45,12 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	}
 	defer closeFD(fd)
 	c.Watch()
-	r, no := c.compileKnown(k)
+	r, no := c.compileWith(k)
 	if no != nil && no.Reason == known.Changed {
 		// A file has changed since it was looked at. Try once more, with its current state.
 		if again, _ := c.know(native); again != nil {
 			k = again
-			r, no = c.compileKnown(k)
+			r, no = c.compileWith(k)
 		}
 	}
 	switch {
@@ -43,10 +58,6 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 		return nil
 	case no != nil:
 		return c.goLocal(no)
-	case r.Exit != 0 && len(k.Images) > 0:
-		// A compiler can fail to load a precompiled header for want of the addresses that it was made for, which says
-		// nothing about the source.
-		return c.goLocal(&ipc.GoLocal{Reason: reason.Diagnostics, Host: r.Host})
 	}
 	return c.sendKnown(k, r, fd)
 }

@@ -22,11 +22,30 @@ func (c *client) onMaking(f *ipc.Lease) {
 	}
 }
 
-// onMade keeps how the precompiled header was made, before the wrapper's build goes on.
+// onMade keeps how the precompiled header was made, before the wrapper's build goes on. If it is not certain what it was made of,
+// the wrapper has to ask the compiler first.
 func (c *client) onMade() error {
 	if c.makes != nil {
 		c.ahead.end(true)
 		c.ahead = nil // whoever has got the job makes the header to its end
+		if c.makes.Doubted() {
+			return c.SendFrame(ipc.AppendBare(nil, ipc.KindList))
+		}
+	}
+	return c.kept()
+}
+
+// onListed takes what the wrapper's compiler says that the header was made of.
+func (c *client) onListed(f *ipc.Listed) error {
+	if c.makes != nil {
+		c.makes.Listed(f.Names, f.Dirs)
+	}
+	return c.kept()
+}
+
+// kept keeps how the header was made, and lets the wrapper's build go on.
+func (c *client) kept() error {
+	if c.makes != nil {
 		c.makes.Made(c.Context())
 		c.endMaking()
 	}

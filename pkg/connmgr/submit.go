@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
@@ -43,18 +44,23 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 // compileListed makes a host compile a job that the wrapper has made. If the compiler's list of files is
 // enough to know what the job reads, its result can be kept. The host gets only contents that it lacks.
 func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
-	if c.m.known.Learn(c.query, f, t.Body) {
-		if native, ok := c.compiler.Native(c.lease.Machine); ok {
-			if k, _ := c.know(native); k != nil {
-				r, no := c.compileKnown(k)
-				if no == nil || no.Reason != known.Changed {
-					return r, no
-				}
+	if native, ok := c.compiler.Native(c.lease.Machine); ok && c.m.known.Learn(c.query, f, t.Body) {
+		if k, _ := c.know(native); k != nil {
+			r, no := c.compileWith(k)
+			if no == nil || no.Reason != known.Changed {
+				return r, no
 			}
 		}
 	}
 	if !f.Tree {
 		return c.compileText(t)
+	}
+	if len(f.Images) > 0 {
+		k, why := c.m.known.WithImages(c.Context(), c.command(recipes.Native{}), f, t.Body, c.asked.UnixNano())
+		if k == nil {
+			return nil, &ipc.GoLocal{Reason: why}
+		}
+		return c.compileWith(k)
 	}
 	t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)
 	return c.compile(t, true)

@@ -187,6 +187,7 @@ func (m *Submit) Append(b []byte) []byte {
 	b = wire.AppendString(b, m.Module)
 	b = wire.AppendString(b, m.ModuleFile)
 	b = wire.AppendStrings(b, m.Imports)
+	b = wire.AppendStrings(b, m.Images)
 	return end(b, at)
 }
 
@@ -194,7 +195,22 @@ func (m *Submit) Append(b []byte) []byte {
 func (m *Submit) Parse(p []byte) error {
 	d := newDecoder(p)
 	*m = Submit{BodyOff: d.Uint32(), BodyLen: d.Uint32(), TextOff: d.Uint32(), TextLen: d.Uint64(), PreprocessUS: d.Uint32(), Tree: d.Bool(), Absent: d.stringsUpTo(MaxAbsent), Unsure: d.Bool(),
-		Module: d.Text(), ModuleFile: d.Text(), Imports: d.strings()}
+		Module: d.Text(), ModuleFile: d.Text(), Imports: d.strings(), Images: d.strings()}
+	return d.end()
+}
+
+// Append adds the frame of m to b.
+func (m *Listed) Append(b []byte) []byte {
+	b, at := begin(b, KindListed)
+	b = wire.AppendStrings(b, m.Names)
+	b = wire.AppendStrings(b, m.Dirs)
+	return end(b, at)
+}
+
+// Parse reads a Listed.
+func (m *Listed) Parse(p []byte) error {
+	d := newDecoder(p)
+	*m = Listed{Names: d.stringsUpTo(MaxAbsent), Dirs: d.strings()}
 	return d.end()
 }
 
@@ -350,7 +366,7 @@ func (m *Replace) Parse(p []byte) error {
 	return nil
 }
 
-// AppendBare appends a frame without fields, of KindGo, KindWait or KindMade, to b.
+// AppendBare appends a frame without fields, of KindGo, KindWait, KindMade or KindList, to b.
 func AppendBare(b []byte, k Kind) []byte {
 	b, at := begin(b, k)
 	return end(b, at)

@@ -84,7 +84,9 @@ const (
 	KindWait                    // M, no fields: the answer will follow
 	KindReplace                 // from another manager, which wants to take over; the same in all versions
 	KindMaking                  // W: a Lease of a command that makes a precompiled header here; its Local follows
-	KindMade                    // W, no fields: it has made it; answered by Go
+	KindMade                    // W, no fields: it has made it; answered by Go, or by List
+	KindList                    // M, no fields: what does the compiler list for that command?
+	KindListed                  // W; answered by Go
 )
 
 // Turn says which turn a local command waits for.
@@ -260,6 +262,16 @@ type Submit struct {
 	// most MaxWords.
 	Module, ModuleFile string
 	Imports            []string
+	// Images are the precompiled headers that the compile may find here, at most MaxWords. The job is for the manager then,
+	// which knows how they were made.
+	Images []string
+}
+
+// Listed says what a command that makes a precompiled header reads: its source first, at most MaxAbsent names. There are
+// none if that is uncertain.
+type Listed struct {
+	Names []string
+	Dirs  []string // that must exist, too; at most MaxWords
 }
 
 // TooMany is the value of Submit.Absent if there are more names than a frame has room for.

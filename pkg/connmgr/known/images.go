@@ -68,7 +68,10 @@ type Making struct {
 	c    *Command
 	plan *compile.Plan
 	from *inputs.Set // what it was to be made of when it began; nil: not known, and there will be no recipe
-	made *recipe     // nil: none
+	// If that was in doubt: when it began, in nanoseconds since 1970, and then what a compiler has listed.
+	doubted     int64
+	names, dirs []string
+	made        *recipe // nil: none
 }
 
 // Make announces a command that makes an image here, before it starts. It returns nil if the command makes none, or not in a
@@ -84,7 +87,10 @@ func (t *Table) Make(c *Command) *Making {
 	}
 	t.images.begin(m.name)
 	if direct { // otherwise a host could not tell where users find it
-		m.from = m.reads()
+		began := time.Now().UnixNano()
+		if m.from = m.reads(); m.from == nil {
+			m.doubted = began
+		}
 	}
 	return m
 }
@@ -111,13 +117,42 @@ func (t *Table) command(c *Command) (m *Making, direct bool) {
 	return m, m.name == out
 }
 
-// reads returns what the command reads as it is now, or nil if that is not known.
-func (m *Making) reads() *inputs.Set {
-	q, ask, ok := query(m.c, m.plan)
-	if !ok {
-		return nil
+// Doubted reports whether a compiler has to list what the header is made of.
+func (m *Making) Doubted() bool { return m.doubted != 0 && m.names == nil }
+
+// Listed takes what a compiler has listed after the command had ended; there are no names if that is uncertain. What it has listed
+// has to be what it was before the command began.
+func (m *Making) Listed(names, dirs []string) {
+	if !m.Doubted() || len(names) == 0 {
+		return
+	}
+	m.names, m.dirs = names, dirs
+	q, _ := m.query()
+	if set, why := m.t.listed(q, m.doubted); why == "" {
+		m.from = set.Whole()
+	}
+}
+
+// query returns the query for what the command reads, or nil if there is none, and the words that choose the compiler's own directories.
+func (m *Making) query() (q *inputs.Query, ask []string) {
+	if m.names != nil {
+		q = listing(m.c, m.plan.Whole(), m.names, m.dirs)
+	} else {
+		var ok bool
+		if q, ask, ok = query(m.c, m.plan); !ok {
+			return nil, nil
+		}
 	}
 	q.Key += "\x01image"
+	return q, ask
+}
+
+// reads returns what the command reads as it is now, or nil if that is not known.
+func (m *Making) reads() *inputs.Set {
+	q, ask := m.query()
+	if q == nil {
+		return nil
+	}
 	set, why := m.t.resolve(m.c.Compiler, q, m.plan.Language, ask)
 	if why != "" || !alone(q, set, m.name) || set.Timed || set.Unsure {
 		return nil
@@ -173,8 +208,7 @@ func (m *Making) ofList(list unit.ContentID, at stamp.Stamp) *recipe {
 	if set == nil {
 		return nil
 	}
-	q, ask, _ := query(m.c, m.plan)
-	q.Key += "\x01image"
+	q, ask := m.query()
 	r := &recipe{set: set, at: at, compiler: m.c.Compiler, query: q, ask: ask, lease: m.c.Lease}
 	if r.list, _ = set.List(); r.list != list {
 		return nil
@@ -246,10 +280,11 @@ func (x *images) find(ctx context.Context, name string) *recipe {
 	return x.recipes[name]
 }
 
-// use returns the recipes of all images that a compile finds here. why says why there is none for one of them.
-func (t *Table) use(ctx context.Context, c *Command, plan *compile.Plan, set *inputs.Set) (all []*recipe, why string) {
-	names := slices.Clone(set.Images)
-	for _, n := range plan.Images {
+// use returns the recipes of all images that a compile finds here: those that are known without links, and those named as
+// typed. why says why there is none for one of them.
+func (t *Table) use(ctx context.Context, c *Command, known, typed []string) (all []*recipe, why string) {
+	names := slices.Clone(known)
+	for _, n := range typed {
 		real := sources.RealPath(from(c.Lease.Cwd, n))
 		if real == "" || real != path.Clean(from(c.Lease.Cwd, n)) {
 			return nil, inputs.DoubtPCH
@@ -267,7 +302,7 @@ func (t *Table) use(ctx context.Context, c *Command, plan *compile.Plan, set *in
 			r = t.restore(c, n)
 		}
 		if r == nil || !t.fresh(r, n) || r.compiler.ID != c.Compiler.ID || r.body.Argv0 != c.Lease.Command.Argv0 || r.body.Compiler != c.Lease.Command.Real {
-			t.log.Debug("a precompiled header cannot be made elsewhere", "source", plan.Source, "image", n, "known", r != nil)
+			t.log.Debug("a precompiled header cannot be made elsewhere", "source", c.Lease.Source, "image", n, "known", r != nil)
 			return nil, inputs.DoubtPCH
 		}
 		t.images.past.usedNow(r)
@@ -296,6 +331,12 @@ func (t *Table) with(c *compilers.Compiler, q *inputs.Query, language string, as
 		more = append(more, set.Lacks(r.set)...)
 	}
 	if len(more) == 0 {
+		return set, ""
+	}
+	if set.Memo { // a compiler has listed it, which a walk over more files would not find again
+		for _, r := range used {
+			set = set.With(r.set)
+		}
 		return set, ""
 	}
 	slices.Sort(more)

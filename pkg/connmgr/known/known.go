@@ -163,7 +163,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if plan.Driver.Tidy && !tidyFits(&plan, l.Cwd, set) {
 		return nil, nil, unknownCommand
 	}
-	used, why := t.use(ctx, c, &plan, set)
+	used, why := t.use(ctx, c, set.Images, plan.Images)
 	if why == "" && len(used) > 0 {
 		if front > 0 || plan.Modules() {
 			return nil, nil, inputs.DoubtPCH
@@ -173,11 +173,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if why != "" {
 		return nil, nil, why
 	}
-	total := set.Len
-	for _, r := range used {
-		total += r.set.Len
-	}
-	if total > t.most {
+	if total(set, used) > t.most {
 		return nil, nil, unknownSize
 	}
 	args := plan.Whole()
@@ -187,31 +183,46 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	}
 	k = &Job{Set: set, Modules: plan.ModuleRules, Body: &job.Body{
 		Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Front: uint32(front), Language: plan.Language,
-		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs, Dirs: set.Dirs, Links: set.Links,
-		Files: make([]unit.File, len(set.Files)),
+		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs,
 	}}
 	if rules, ok := plan.Rules(); ok && len(used) == 0 {
 		k.rules = &rules
 	}
-	for _, r := range used {
-		k.Body.Images, k.Images = append(k.Body.Images, r.body), append(k.Images, r.set)
-	}
 	if plan.MakesModule() {
 		k.Module = searchOf(q)
 	}
-	for i, f := range set.Files {
-		k.Body.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
+	if k.fill(used) != nil {
+		return nil, nil, inputs.DoubtChanged
 	}
 	if _, what := compile.Unasked(driver.Family, k.Body); what != "" || compile.Planted(plan.Plugins(), k.Body) != "" {
 		return nil, nil, unknownCommand // the wrapper reports what is wrong with the command
 	}
-	if set.Files[0].Len <= maxKept {
-		var err error
-		if k.Source, err = set.Files[0].Append(make([]byte, 0, set.Files[0].Len+1)); err != nil {
-			return nil, nil, inputs.DoubtChanged
-		}
-	}
 	return k, nil, ""
+}
+
+// fill completes k by the files of its set, and by the precompiled headers that it may use. The error is that of inputs.Input.Append.
+func (k *Job) fill(used []*recipe) (err error) {
+	set, b := k.Set, k.Body
+	b.Dirs, b.Links, b.Files = set.Dirs, set.Links, make([]unit.File, len(set.Files))
+	for i, f := range set.Files {
+		b.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
+	}
+	for _, r := range used {
+		b.Images, k.Images = append(b.Images, r.body), append(k.Images, r.set)
+	}
+	if source := set.Files[0]; source.Len <= maxKept {
+		k.Source, err = source.Append(make([]byte, 0, source.Len+1))
+	}
+	return err
+}
+
+// total returns how much a compile reads, in bytes, with what is read for the precompiled headers that it uses.
+func total(set *inputs.Set, used []*recipe) uint64 {
+	n := set.Len
+	for _, r := range used {
+		n += r.set.Len
+	}
+	return n
 }
 
 // variables returns a look-up in variables, NAME=value each.

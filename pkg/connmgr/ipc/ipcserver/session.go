@@ -130,6 +130,8 @@ func (s *Session) read() Message {
 		msg = new(Making)
 	case ipc.KindMade:
 		msg = Made{}
+	case ipc.KindListed:
+		msg = new(ipc.Listed)
 	case ipc.KindGo:
 		msg = GoAhead{}
 	default:
