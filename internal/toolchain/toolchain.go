@@ -149,16 +149,21 @@ func cutVersion(base string) (name, version string) {
 // clang++, clang-tidy, with a version after it or a target before it.
 func compilerName(base string) bool {
 	base, _ = cutVersion(base)
+	for _, model := range [...]string{"-win32", "-posix", "-mcf"} { // of threads, by which Debian tells its compilers for Windows apart
+		if rest, ok := strings.CutSuffix(base, model); ok {
+			base, _ = cutVersion(rest)
+		}
+	}
 	switch base {
 	case "gcc", "g++", "cc", "c++", "clang", "clang++", Tidy:
 		return true
 	}
 	i := strings.LastIndexByte(base, '-')
-	if i < 0 || strings.IndexByte(base[:i], '-') < 0 {
-		return false // a single word before it is not a target: afl-gcc, c99-gcc
+	if i < 0 || strings.IndexByte(base[:i], '-') < 0 && !slices.Contains([]string{"avr", "bpf", "pru", "msp430"}, base[:i]) {
+		return false // any other single word before it is not a target: afl-gcc, c99-gcc
 	}
 	switch base[i+1:] {
-	case "gcc", "g++", "clang", "clang++":
+	case "gcc", "g++", "cc", "c++", "clang", "clang++":
 		return true
 	}
 	return false

@@ -471,7 +471,8 @@ func TestCloseEndsWhatIsAsked(t *testing.T) {
 
 func TestCompilerName(t *testing.T) {
 	for _, name := range []string{"gcc", "g++", "cc", "c++", "clang", "clang++", "gcc-12", "clang++-14", "clang-14.0",
-		"x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++-12", "arm-none-eabi-gcc", "aarch64-linux-gnu-clang"} {
+		"x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++-12", "arm-none-eabi-gcc", "aarch64-linux-gnu-clang",
+		"avr-gcc-5.4.0", "x86_64-w64-mingw32-gcc-win32", "x86_64-w64-mingw32-g++-12-posix", "x86_64-conda-linux-gnu-cc"} {
 		if !compilerName(name) {
 			t.Errorf("%s is not taken for a compiler", name)
 		}

@@ -40,15 +40,30 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 		}
 		return Driver{}, false
 	}
-	switch name := trimVersion(file); {
+	switch name := trimThreads(file); {
 	case name == "c89-gcc" || name == "c99-gcc":
 		return Driver{}, false // scripts; see Unwrap
-	case name == "gcc" || name == "cc" || strings.HasSuffix(name, "-gcc"):
+	case name == "gcc" || name == "cc" || strings.HasSuffix(name, "-gcc") || strings.HasSuffix(name, "-cc"):
 		return Driver{Family: GCC}, true
 	case name == "g++" || name == "c++" || strings.HasSuffix(name, "-g++") || strings.HasSuffix(name, "-c++"):
 		return Driver{Family: GCC, CXX: true}, true
 	}
 	return Driver{}, false
+}
+
+// trimThreads removes the version from the end of a gcc's name, "gcc-12" or "gcc12", and the model of threads by which Debian tells
+// its compilers for Windows apart: x86_64-w64-mingw32-gcc-12-win32.
+func trimThreads(name string) string {
+	name = trimVersion(name)
+	for _, model := range [...]string{"-win32", "-posix", "-mcf"} {
+		if rest, ok := strings.CutSuffix(name, model); ok {
+			name = trimVersion(rest)
+		}
+	}
+	if bare := strings.TrimRight(name, "0123456789"); strings.HasSuffix(bare, "gcc") || strings.HasSuffix(bare, "g++") {
+		return bare
+	}
+	return name
 }
 
 // clangMode returns the suffix of a name by which clang chooses how to act: "++", "cpp",

@@ -548,6 +548,17 @@ func TestDriverOf(t *testing.T) {
 		{"gfortran", "/usr/bin/gfortran-12", ""},
 		{"ccache", "/usr/bin/ccache", ""},
 		{"gcc", "/usr/bin/tcc", ""},
+		{"x86_64-w64-mingw32-gcc", "/usr/bin/x86_64-w64-mingw32-gcc-win32", "gcc"},
+		{"x86_64-w64-mingw32-gcc", "/usr/bin/x86_64-w64-mingw32-gcc-12-posix", "gcc"},
+		{"i686-w64-mingw32-g++", "/usr/bin/i686-w64-mingw32-g++-win32", "gcc ++"},
+		{"avr-gcc", "/usr/bin/avr-gcc-5.4.0", "gcc"},
+		{"arm-none-eabi-gcc", "/opt/arm/bin/arm-none-eabi-gcc-10.3.1", "gcc"},
+		{"gcc12", "/usr/local/bin/gcc12", "gcc"},
+		{"g++48", "/usr/bin/g++48", "gcc ++"},
+		{"cc", "/opt/conda/bin/x86_64-conda-linux-gnu-cc", "gcc"},
+		{"gcc-ar", "/usr/bin/x86_64-linux-gnu-gcc-ar-12", ""},
+		{"gcov", "/usr/bin/gcov-12", ""},
+		{"gccgo", "/usr/bin/gccgo-12", ""},
 		{"", "", ""},
 	} {
 		d, ok := DriverOf(c.argv0, c.real)
