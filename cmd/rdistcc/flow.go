@@ -206,6 +206,9 @@ func (f *flow) makePlan() {
 			words = compile.WithDatabase(words, workingDir(f.set))
 		} else {
 			words = compile.Expand(words)
+			if driver.Family == compile.GCC {
+				words = compile.ExpandAssembler(words)
+			}
 		}
 		f.plan = compile.ParseUnlisted(words, driver, syscall.Getenv)
 		if why := f.findModules(&f.plan); why != "" {

@@ -71,7 +71,13 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.UnknownOption+"-Wa,--defsym", TurnLocal)
 	case p.reason != "":
 		local(p.reason, TurnLocal)
+	case p.temporary() != "":
+		local(p.temporary(), TurnLocal)
 	default:
+		if p.asDebug {
+			p.sourcesOnly(debugText)
+			p.debug = true
+		}
 		if p.Expand = p.cppOnly; p.Expand {
 			p.sourcesOnly(reason.Preprocess)
 		}

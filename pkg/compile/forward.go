@@ -10,16 +10,17 @@ import (
 // preprocessor as they are.
 func (p *parser) preprocessorWords(list string) {
 	if p.Driver.Family == Clang {
-		// clang's driver reads this form as its own -MMD and -MF.
-		for _, option := range [...]string{"-MD,", "-MMD,"} {
-			if name, ok := strings.CutPrefix(list, option); ok && strings.IndexByte(name, ',') < 0 {
-				if strings.HasPrefix(name, "@") {
+		// clang's driver reads these forms as its own -MD and -MMD, with -MF if there is one word more, and drops the rest.
+		if words := strings.Split(list, ","); words[0] == "-MD" || words[0] == "-MMD" {
+			p.deps = true
+			if len(words) == 2 {
+				if strings.HasPrefix(words[1], "@") {
 					p.refuse(reason.UnknownOption + "-Wp,@")
 				}
-				p.dependencyFile(name)
-				p.deps, p.depFile = true, true
-				return
+				p.dependencyFile(words[1])
+				p.depFile = true
 			}
+			return
 		}
 	}
 	for w := range strings.SplitSeq(list, ",") {
@@ -77,6 +78,16 @@ func (p *parser) assemblerWord(w string) {
 	if i := strings.IndexByte(w, '='); i >= 0 {
 		name, file = w[:i+1], w[i+1:]
 	}
+	if p.asDeps {
+		p.asDeps = false
+		if !path.fits("", w) || w == "" || w[0] == '@' || w[0] == '-' {
+			p.refuse(reason.UnknownOption + "-Wa,--MD")
+		}
+		p.asRules = true
+		p.sourcesOnly("side-file")
+		p.dependencyFile(w)
+		return
+	}
 	if p.symbol {
 		p.symbol = false
 		if !onlyOf(w, symbolBytes, maxWord) {
@@ -98,7 +109,13 @@ func (p *parser) assemblerWord(w string) {
 		p.sideFile(file)
 		return
 	}
+	if p.debugsAssembly(w) {
+		p.asDebug = true
+		return
+	}
 	switch name {
+	case "--MD":
+		p.asDeps = true // its file is a word of its own
 	case "--defsym":
 		p.symbol = true // NAME=VALUE is a word of its own
 	case "--noexecstack", "--execstack", "--32", "--64", "--x32", "--fatal-warnings", "--warn", "--no-warn", "-W",
@@ -111,7 +128,7 @@ func (p *parser) assemblerWord(w string) {
 		"-gz=", "--divide", "--compress-debug-sections", "--compress-debug-sections=", "--nocompress-debug-sections",
 		"-mno-warn-deprecated", "-mwarn-deprecated", "--size-check=", "--elf-stt-common=", "--generate-missing-build-notes=",
 		"--reduce-memory-overheads", "--strip-local-absolute", "-no-pad-sections", "--no-pad-sections",
-		"--keep-locals", "-L", "-R", "--traditional-format", "-mtls-check=":
+		"--keep-locals", "--gdwarf-sections", "--gdwarf-cie-version=", "-L", "-R", "--traditional-format", "-mtls-check=":
 		switch {
 		case !onlyOf(file, letterBytes+digitBytes+"_+.-", maxWord):
 			p.refuse(reason.UnknownOption + "-Wa," + optionName(w))
@@ -121,6 +138,33 @@ func (p *parser) assemblerWord(w string) {
 	default:
 		p.refuse(reason.UnknownOption + "-Wa," + optionName(w))
 	}
+}
+
+// debugsAssembly reports whether a word has the assembler describe its own text where that has no debug information.
+func (p *parser) debugsAssembly(w string) bool {
+	switch strings.TrimLeft(w, "-") {
+	case "g", "gdwarf-2", "gdwarf-3", "gdwarf-4", "gdwarf-5", "gen-debug":
+		return w != "--g" && w != "-gen-debug"
+	}
+	return false
+}
+
+// temporary returns the reason why what the command asks of the assembler has the name of a temporary file, or "".
+func (p *parser) temporary() string {
+	piped, described := false, p.symbols && p.Driver.Family == GCC && !p.lto
+	for _, o := range p.options {
+		piped = piped || o.words[0] == "-pipe" && p.Driver.Family == GCC
+		described = described && o.words[0] != "-gno-as-loc-support"
+	}
+	switch {
+	case p.asDeps:
+		return reason.UnknownOption + "-Wa,--MD"
+	case p.asRules && (p.Driver.Family == Clang || p.Language != langAsm):
+		return reason.NotReproducible + "directory"
+	case p.asDebug && !p.assembles() && (p.Driver.Family == GCC && !piped && !described || p.ownAs() == gnuAs):
+		return reason.NotReproducible + "directory"
+	}
+	return ""
 }
 
 // forwarded reports whether a word after -Xclang changes nothing but code or warnings.

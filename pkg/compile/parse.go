@@ -59,6 +59,9 @@ type parser struct {
 	emits     bool   // -Xclang -emit-pch
 	headerIn  string // language of the header that is compiled; "": none, or one whose image no host makes
 	symbol    bool   // --defsym waits for its argument
+	asDeps    bool   // so does the assembler's --MD
+	asRules   bool   // the assembler writes rules for make
+	asDebug   bool   // the assembler describes its own text
 	pending   string // a preprocessor option that waits for its argument
 	reason    string // the first reason to stay here
 	extra     sides
@@ -199,8 +202,13 @@ func (p *parser) option(c class, words []string, arg string) {
 		if !PluginName(arg) {
 			p.refuse(reason.NotReproducible + hereOf[herePlugin])
 		}
+	case inputFile:
+		p.input(arg)
+		if strings.HasPrefix(words[0], "-fprofile-use") {
+			p.input(arg + "/default.profdata") // if it is a directory
+		}
 	case preproc, include:
-		if isDevice(arg) {
+		if isDevice(arg) && (c != include || arg != noFile) {
 			p.refuse(reason.Stdin)
 		}
 	case both:
@@ -300,6 +308,9 @@ func isDevice(name string) bool {
 	}
 	return name == "-" || strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/proc/")
 }
+
+// noFile is a device that is the same on all machines, and empty.
+const noFile = "/dev/null"
 
 // shared returns an option's argument as other processes may use it, if it is a path. A directory for headers may be named by
 // way of /proc/self/cwd, which the compiler on a host has too; otherwise a path that only one process can follow keeps the

@@ -35,7 +35,7 @@ type Plan struct {
 	Source   string        // as typed
 	Language string        // of the source: "c", "c++", "objective-c", ... or "cpp-output", ...
 	Outputs  []unit.Output // paths as the compiler would use them; the first is the main output, unless Syntax is set
-	Inputs   []string      // further files that the compiler reads by name; they need not exist, but are not directories
+	Inputs   []string      // further files that the compiler reads by name, if they exist
 
 	// Images are the precompiled headers that the command names; each is to be made by Makes of another command.
 	Images []string

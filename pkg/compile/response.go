@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -45,6 +46,28 @@ func expand(argv []string, files *int) []string {
 		return append(append(append(all, argv[:i]...), inner...), rest...)
 	}
 	return argv
+}
+
+// ExpandAssembler replaces every @FILE in a word -Wa,A,B by the words in FILE, as gcc's assembler does, under the conditions of
+// Expand.
+func ExpandAssembler(argv []string) []string {
+	files := maxFiles
+	all := argv
+	for i, w := range argv {
+		if !strings.HasPrefix(w, "-Wa,") || !strings.Contains(w, ",@") {
+			continue
+		}
+		words := strings.Split(w, ",")
+		inner := expand(words, &files)
+		if len(inner) == 1 || slices.ContainsFunc(inner[1:], func(w string) bool { return w == "" || w[0] == '@' || strings.Contains(w, ",") }) {
+			continue // nothing but the file can say that
+		}
+		if &all[0] == &argv[0] {
+			all = slices.Clone(argv)
+		}
+		all[i] = strings.Join(inner, ",")
+	}
+	return all
 }
 
 // readFile reads a whole regular file.

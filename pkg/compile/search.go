@@ -57,7 +57,9 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 			if w := o.words[0]; !strings.HasPrefix(w, "-include") && !strings.HasPrefix(w, "-imacros") || o.arg == "" {
 				return s, false
 			}
-			s.Forced = append(s.Forced, o.arg)
+			if o.arg != noFile {
+				s.Forced = append(s.Forced, o.arg)
+			}
 		case wp:
 			for w := range strings.SplitSeq(f.joined(o.words[0]), ",") {
 				if w != "" && w != "-Wp" && !strings.HasPrefix(w, "-D") && !strings.HasPrefix(w, "-U") {

@@ -68,14 +68,9 @@ func (p *parser) side(c class, arg string) {
 		if strings.HasSuffix(arg, "-file") {
 			p.sourcesOnly("side-file")
 		}
-	case inputFile:
-		p.input(arg)
-		return
 	case thinIndex:
 		p.index = arg
-		if arg != "/dev/null" { // which names no module
-			p.input(arg)
-		}
+		p.input(arg)
 		return
 	case inputBlocks:
 		if name := strings.TrimPrefix(arg, "list="); name != "all" && name != "labels" && name != "none" {
@@ -128,7 +123,10 @@ func (p *Plan) TraceFile() (name string) {
 
 // input records a file that the command names and the compiler reads.
 func (p *parser) input(name string) {
-	if name == "" || isDevice(name) {
+	switch {
+	case name == noFile, strings.HasPrefix(name, noFile+"/"):
+		return
+	case name == "" || isDevice(name):
 		p.refuse(reason.Stdin)
 		return
 	}

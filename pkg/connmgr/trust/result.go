@@ -131,7 +131,8 @@ func rules(content []byte, b *job.Body, m modules.Rules) error {
 		main = b.Outputs[0].Name
 	}
 	targets := outputs.Targets(b.Args, main, b.Name)
-	files := make(map[string]bool, len(b.Files))
+	files := make(map[string]bool, len(b.Files)+1)
+	files["/dev/null"] = true // a command can include it, which reads nothing
 	for i := range b.Files {
 		files[b.Files[i].Name] = true
 	}
