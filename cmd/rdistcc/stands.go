@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -23,7 +24,7 @@ func (f *flow) stands(r *result) bool {
 		return f.takesWords()
 	}
 	words, ok := readOut(f.slot.sink, r.Stderr)
-	if !ok || r.Exit != 0 && notItsFault(words) {
+	if !ok || r.Exit != 0 && notItsFault(unexplained(words, f.slot.Lacking)) {
 		return false
 	}
 	if f.plan.Driver.Tidy && !f.tidyStands(r, words) {
@@ -67,6 +68,37 @@ func readOut(sink int, s ipc.Segment) ([]byte, bool) {
 		n += k
 	}
 	return b, true
+}
+
+// unexplained returns what a failed compile has said without the errors that end a compile and that this machine would have ended it
+// with too: a header cannot be found that is not to be found here either, or there is more of something than the compiler takes.
+func unexplained(words []byte, lacking []string) []byte {
+	const fatal = ": fatal error: "
+	if !bytes.Contains(words, []byte(fatal)) {
+		return words
+	}
+	var rest []byte
+	for line := range bytes.Lines(words) {
+		if _, said, found := strings.Cut(string(line), fatal); !found || !explained(strings.TrimSuffix(said, "\n"), lacking) {
+			rest = append(rest, line...)
+		}
+	}
+	return rest
+}
+
+// explained reports whether a fatal error is none of the host's.
+func explained(said string, lacking []string) bool {
+	name, missing := strings.CutSuffix(said, ": No such file or directory") // gcc
+	if !missing {
+		name, missing = strings.CutSuffix(said, "' file not found") // clang
+		name, missing = strings.TrimPrefix(name, "'"), missing && strings.HasPrefix(name, "'")
+	}
+	if missing {
+		_, lacks := slices.BinarySearch(lacking, name)
+		return lacks
+	}
+	return strings.HasPrefix(said, "too many errors emitted, stopping now") || strings.HasPrefix(said, "template instantiation depth exceeds maximum of ") ||
+		strings.HasPrefix(said, "recursive template instantiation exceeded maximum depth of ")
 }
 
 // notItsFault reports whether a compile may have failed because of the host it ran on:

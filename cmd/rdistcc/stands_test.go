@@ -57,3 +57,34 @@ func TestFilesTooFew(t *testing.T) {
 		}
 	}
 }
+
+// TestExplained: a header that this machine lacks too is no fault of the host, and neither is a bound of the compiler's; anything else
+// that ends a compile may be one.
+func TestExplained(t *testing.T) {
+	lacking := []string{"no/such.h", "none.h"}
+	for said, want := range map[string]bool{
+		"a.c:1:10: fatal error: none.h: No such file or directory\n    1 | #include \"none.h\"\n      |          ^~~~~~~~\ncompilation terminated.\n": true,
+		"cc1: fatal error: none.h: No such file or directory\ncompilation terminated.\n":                                                              true,
+		"a.c:1:10: fatal error: 'no/such.h' file not found\n#include <no/such.h>\n         ^~~~~~~~~~~\n1 error generated.\n":                         true,
+		"fatal error: too many errors emitted, stopping now [-ferror-limit=]\n":                                                                       false, // not at the end of a position
+		"a.c:9:1: fatal error: too many errors emitted, stopping now [-ferror-limit=]\n":                                                              true,
+		"a.c:1:10: fatal error: other.h: No such file or directory\n":                                                                                 false,
+		"a.c:1:10: fatal error: 'other.h' file not found\n":                                                                                           false,
+		"a.c:1:10: fatal error: none.h: Permission denied\n":                                                                                          false,
+		"a.c:1:10: fatal error: none.h: No such file or directory\na.c:2:10: fatal error: other.h: No such file or directory\n":                       false,
+		"a.c:1:10: fatal error: none.h: No such file or directory\n    1 | #include \"none.h\" // if not found\n":                                     false,
+		"a.c:1:10: fatal error: 'None.h' file not found, did you mean 'none.h'?\n":                                                                    false,
+		"cc1: fatal error: cannot open 'x': No such file or directory\n":                                                                              false,
+		"gcc: fatal error: Killed signal terminated program cc1\ncompilation terminated.\n":                                                           false,
+		"a.c:1:10: fatal error: none.h: No such file or directory\n/tmp/ccx.s: Fatal error: can't write 8 bytes: No space left on device\n":           false,
+		"a.cc:1:41: fatal error: template instantiation depth exceeds maximum of 20 (use '-ftemplate-depth=' to increase the maximum)\n":              true,
+		"a.cc:1:41: fatal error: recursive template instantiation exceeded maximum depth of 20\n":                                                     true,
+	} {
+		if got := !notItsFault(unexplained([]byte(said), lacking)); got != want {
+			t.Errorf("%q: explained %v, want %v", said, got, want)
+		}
+	}
+	if !notItsFault(unexplained([]byte("a.c:1:10: fatal error: none.h: No such file or directory\n"), nil)) {
+		t.Error("nothing is known to be lacking, and yet a missing header is explained")
+	}
+}

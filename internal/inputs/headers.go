@@ -35,6 +35,22 @@ func (w *walk) header(name string, quoted, next bool, from ...*dir) *Doubt {
 // mapped calls look with a header's name, and with others that header maps make of it. It records the files that they name; with
 // text it also follows them.
 func (w *walk) mapped(name string, text bool, look func(name string) *Doubt) *Doubt {
+	before := w.finds
+	d := w.throughMaps(name, text, look)
+	if d == nil {
+		w.lacks[name] = w.finds == before && w.lackedSoFar(name)
+	}
+	return d
+}
+
+// lackedSoFar reports whether a header's name has led to no file wherever it has been looked for.
+func (w *walk) lackedSoFar(name string) bool {
+	lacks, known := w.lacks[name]
+	return lacks || !known
+}
+
+// throughMaps does the work of mapped.
+func (w *walk) throughMaps(name string, text bool, look func(name string) *Doubt) *Doubt {
 	if len(w.search.maps) == 0 {
 		return look(name)
 	}

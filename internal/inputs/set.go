@@ -26,6 +26,9 @@ type Set struct {
 	// Images are precompiled headers that the compile may use in place of files, absolute, without links. They are not
 	// among Files, and their content is not known.
 	Images []string
+	// Lacking are names of headers that a compile may look for and cannot find, as its texts and words have them, sorted. It is
+	// known only of what no compiler has listed.
+	Lacking []string
 	// Timed means that what the compile writes may depend on when it runs, or on the times of its files.
 	Timed bool
 
@@ -188,6 +191,14 @@ func (i *Input) Append(buf []byte) ([]byte, error) {
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {
 	s := &Set{Unsure: w.unsure, Timed: w.timed}
+	if !w.told {
+		for name, lacks := range w.lacks {
+			if lacks {
+				s.Lacking = append(s.Lacking, name)
+			}
+		}
+		slices.Sort(s.Lacking)
+	}
 	links := make(map[string]bool)
 	dirs := make(map[string]bool)
 	way := func(d *dir) {

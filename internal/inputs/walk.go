@@ -36,6 +36,8 @@ type walk struct {
 	blurred   bool                // what is the system's is not certain
 	unsure    bool
 	timed     bool
+	finds     int                 // how often a name has led to a file
+	lacks     map[string]bool     // names of headers that were looked for, and whether none has led to a file
 	doubt     *Doubt              // the first one
 	whole     bool                // the walk reached its end, with or without a doubt
 	told      bool                // the compiler has been asked: doubts do not count
@@ -44,7 +46,7 @@ type walk struct {
 }
 
 func newWalk(t *Table, q *Query) *walk {
-	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), fixed: make(map[*entry]struct{}), read: make(map[string]struct{}), values: make(map[followed]struct{})}
+	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), fixed: make(map[*entry]struct{}), lacks: make(map[string]bool), read: make(map[string]struct{}), values: make(map[followed]struct{})}
 }
 
 // spent reports whether the walk must stop rather than read or expand more.
@@ -384,6 +386,7 @@ func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 
 // hit adds a file to the set; with text it is followed.
 func (w *walk) hit(e *entry, text bool) *Doubt {
+	w.finds++
 	w.found(e)
 	if _, known := w.seen[e]; !known {
 		if e.dir.way.system {

@@ -127,6 +127,22 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 	return s, true
 }
 
+// PlainSearch reports whether the command has the compiler look for headers in nothing but directories that it names and those that the
+// compiler has by itself.
+func (p *Plan) PlainSearch() bool {
+	for _, o := range p.options {
+		switch o.class {
+		case search, searchGCC, driverFile, wp, xpre, xclang, image:
+			return false
+		case both:
+			if w := o.words[0]; strings.HasPrefix(w, "--target") || w == "-target" {
+				return false
+			}
+		}
+	}
+	return !p.Driver.Tidy && !p.Modules()
+}
+
 // Includers reports whether the compiler looks for quoted headers as Microsoft's does: beside the file that asks for one, then
 // beside each file that includes that one, directly or not. It may say so although the compiler does not.
 func (p *Plan) Includers() bool {

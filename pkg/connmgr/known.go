@@ -72,7 +72,7 @@ func (c *client) sendKnown(k *known.Job, r *ipc.Result, fd int) error {
 	c.record.Inputs, c.record.Files = how, uint32(len(k.Set.Files))
 	c.record.Host = r.Host
 	leased := (&ipc.Leased{Job: c.id, Family: c.compiler.Family, Major: uint32(c.compiler.Major), Tree: true, Fast: c.m.live().Fast,
-		Known: true, Inputs: how, Files: uint32(len(k.Set.Files)), Unsure: k.Set.Unsure}).Append(nil)
+		Known: true, Inputs: how, Files: uint32(len(k.Set.Files)), Unsure: k.Set.Unsure, Lacking: lacking(k, r)}).Append(nil)
 	if !r.Moved {
 		return c.SendFrame(r.Append(leased), fd) // both at once: the wrapper wakes up once
 	}
@@ -81,6 +81,14 @@ func (c *client) sendKnown(k *known.Job, r *ipc.Result, fd int) error {
 		return err
 	}
 	return c.sendResult(r)
+}
+
+// lacking returns which headers are not to be found here, for the wrapper to compare with what the compiler says of a failure.
+func lacking(k *known.Job, r *ipc.Result) []string {
+	if r.Exit == 0 || len(k.Lacking) > ipc.MaxWords {
+		return nil
+	}
+	return k.Lacking
 }
 
 // knownTask returns the task of a job whose inputs are known.

@@ -142,6 +142,7 @@ func (m *Leased) Append(b []byte) []byte {
 	b = wire.AppendString(b, m.Inputs)
 	b = wire.AppendUint32(b, m.Files)
 	b = wire.AppendBool(b, m.Unsure)
+	b = wire.AppendStrings(b, m.Lacking)
 	return end(b, at)
 }
 
@@ -150,7 +151,7 @@ func (m *Leased) Parse(p []byte) error {
 	d := newDecoder(p)
 	*m = Leased{Job: d.Uint64(), SourceMax: d.Uint64(), Family: d.Text(), Major: d.Uint32(), Direct: d.strings(),
 		Tree: d.Bool(), Fast: d.Bool(), Include: d.strings(), Native: d.strings(), NativeOrder: d.Bool(),
-		Known: d.Bool(), Inputs: d.Text(), Files: d.Uint32(), Unsure: d.Bool()}
+		Known: d.Bool(), Inputs: d.Text(), Files: d.Uint32(), Unsure: d.Bool(), Lacking: d.strings()}
 	return d.end()
 }
 

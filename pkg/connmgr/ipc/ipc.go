@@ -218,6 +218,9 @@ type Leased struct {
 	Files  uint32
 	// Unsure says that a message may quote a file that the job did not bring.
 	Unsure bool
+	// Lacking are headers that are not to be found here, by their names as in an include directive, sorted, if the compile of a Known
+	// job has failed.
+	Lacking []string
 }
 
 // Values of Leased.Inputs for a job that is Known.

@@ -39,6 +39,10 @@ type Job struct {
 	// Module is what a compiled module of clang's has to say of the directories for headers; nil: there is none.
 	Module *modules.Search
 
+	// Lacking are headers that are not to be found here, by their names as in an include directive, sorted; some of those that the
+	// compile may look for.
+	Lacking []string
+
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
 }
 
@@ -190,6 +194,9 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	}
 	if plan.MakesModule() {
 		k.Module = searchOf(q)
+	}
+	if plan.PlainSearch() {
+		k.Lacking = set.Lacking
 	}
 	if k.fill(used) != nil {
 		return nil, nil, inputs.DoubtChanged
