@@ -23,11 +23,11 @@ var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"},                                                                                                                       // a raw job is also what the hostile ones are sent by
-	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
+	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/tcpaddr", "internal/toolchain", "internal/unit", "pkg/iwarp"},                                                                                                                       // a raw job is also what the hostile ones are sent by
+	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
 	// the stack: verbs over sockets, and other providers of them
-	"pkg/iwarp":           {"internal/spin", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+	"pkg/iwarp":           {"internal/spin", "internal/tcpaddr", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/ddp":       {},
 	"pkg/iwarp/grant":     {"pkg/iwarp"},
 	"pkg/iwarp/ibverbs":   {"internal/spin", "pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
@@ -124,7 +124,7 @@ var edges = map[string][]string{
 	"internal/figure":              {},
 	"internal/gain":                {"pkg/connmgr/report"},
 	"internal/hostlist":            {"pkg/scheduler"},
-	"internal/identity":            {"internal/identity/psk"},
+	"internal/identity":            {"internal/identity/psk", "internal/tcpaddr"},
 	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for
 	"internal/identity/psk":        {},
 	"internal/inflight":            {},
@@ -153,7 +153,8 @@ var edges = map[string][]string{
 	"internal/stamp":               {},
 	"internal/streams":             {"internal/identity", "internal/identity/psk", "internal/job", "internal/wire", "pkg/iwarp", "pkg/stream"},
 	"internal/store":               {}, // contents by their sums, whoever names them
-	"internal/telemetry":           {"internal/telemetry/feed", "pkg/iwarp"},
+	"internal/tcpaddr":             {},
+	"internal/telemetry":           {"internal/tcpaddr", "internal/telemetry/feed", "pkg/iwarp"},
 	"internal/telemetry/feed":      {},
 	"internal/textfile":            {},
 	"internal/wholefile":           {},

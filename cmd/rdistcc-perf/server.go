@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/tcpaddr"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -224,7 +225,7 @@ func serveAllTCP(ctx context.Context, o *options, log io.Writer) error {
 	if err := noAuth(ctx, o); err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", o.listen)
+	ln, err := net.Listen(tcpaddr.Network(o.listen), o.listen)
 	if err != nil {
 		return listenError(o, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/tcpaddr"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/distcc"
@@ -54,7 +55,7 @@ func checkDistcc(c *config.Config, mode identity.Mode) error {
 // openDistcc listens for clients of distcc, if the settings say so.
 func (d *daemon) openDistcc() error {
 	for _, addr := range d.cfg.Distcc.Listen {
-		l, err := net.Listen("tcp", addr)
+		l, err := net.Listen(tcpaddr.Network(addr), addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("serve clients of distcc on %s: %w; stop the distccd that uses it, or choose another port with --distcc", addr, syscall.EADDRINUSE)
 		}

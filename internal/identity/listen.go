@@ -6,13 +6,15 @@ import (
 	"crypto/x509"
 	"net"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/tcpaddr"
 )
 
 // Listen opens a TCP listener on addr and wraps it with Wrap. It fits iwarp.Config.Listen.
 func (id *Identity) Listen(ctx context.Context, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false) // segment size and congestion control belong to one path
-	l, err := lc.Listen(ctx, "tcp", addr)
+	l, err := lc.Listen(ctx, tcpaddr.Network(addr), addr)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 
+	"github.com/rdistcc/rdistcc/internal/tcpaddr"
 	"github.com/rdistcc/rdistcc/internal/telemetry/feed"
 )
 
@@ -106,10 +107,10 @@ func Serve(o ServerOptions) (*Server, error) {
 // Server to whose Serve it is given. An error names the address.
 func Listen(addr string, anyPort bool) (net.Listener, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", addr)
+	l, err := lc.Listen(context.Background(), tcpaddr.Network(addr), addr)
 	if anyPort && errors.Is(err, syscall.EADDRINUSE) {
 		host, _, _ := net.SplitHostPort(addr) // it was valid for listening
-		l, err = lc.Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
+		l, err = lc.Listen(context.Background(), tcpaddr.Network(addr), net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
 		var oe *net.OpError

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/tcpaddr"
 )
 
 // soft is the software device: iWARP over net.Conn.
@@ -51,7 +53,7 @@ func Open(c Config) (Device, error) {
 		c.Listen = func(ctx context.Context, addr string) (net.Listener, error) {
 			var lc net.ListenConfig
 			lc.SetMultipathTCP(false) // segment size and congestion control belong to one path
-			return lc.Listen(ctx, "tcp", addr)
+			return lc.Listen(ctx, tcpaddr.Network(addr), addr)
 		}
 	}
 	d := &soft{
