@@ -31,12 +31,12 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if f.plan.HeaderUnit() || f.plan.Units || len(f.plan.Headers) > 0 {
 		return nil, reason.NotReproducible + "modules" // the compiler would not list them
 	}
-	if s.Inputs == string(sources.ErrPCH) && len(f.plan.Images)+len(f.plan.Precompiled(s.cwd)) > 0 {
-		return nil, reason.NotReproducible + string(sources.ErrPCH) // whatever the rest is
-	}
 	names := []string{f.plan.Source}
 	if !f.plan.Raw {
-		if names, why = f.list(); why != "" {
+		switch names, why = f.list(); {
+		case why == reason.Diagnostics && len(f.plan.Images)+len(f.plan.Precompiled(s.cwd)) > 0:
+			return nil, reason.NotReproducible + string(sources.ErrPCH) // it may be one that cannot be read
+		case why != "":
 			return nil, why
 		}
 		for i := range names {

@@ -73,13 +73,14 @@ func readOut(sink int, s ipc.Segment) ([]byte, bool) {
 // unexplained returns what a failed compile has said without the errors that end a compile and that this machine would have ended it
 // with too: a header cannot be found that is not to be found here either, or there is more of something than the compiler takes.
 func unexplained(words []byte, lacking []string) []byte {
-	const fatal = ": fatal error: "
+	const fatal = "fatal error: "
 	if !bytes.Contains(words, []byte(fatal)) {
 		return words
 	}
 	var rest []byte
 	for line := range bytes.Lines(words) {
-		if _, said, found := strings.Cut(string(line), fatal); !found || !explained(strings.TrimSuffix(said, "\n"), lacking) {
+		where, said, found := strings.Cut(string(line), fatal)
+		if !found || where != "" && !strings.HasSuffix(where, ": ") || !explained(strings.TrimSuffix(said, "\n"), lacking) {
 			rest = append(rest, line...)
 		}
 	}

@@ -66,7 +66,7 @@ func TestExplained(t *testing.T) {
 		"a.c:1:10: fatal error: none.h: No such file or directory\n    1 | #include \"none.h\"\n      |          ^~~~~~~~\ncompilation terminated.\n": true,
 		"cc1: fatal error: none.h: No such file or directory\ncompilation terminated.\n":                                                              true,
 		"a.c:1:10: fatal error: 'no/such.h' file not found\n#include <no/such.h>\n         ^~~~~~~~~~~\n1 error generated.\n":                         true,
-		"fatal error: too many errors emitted, stopping now [-ferror-limit=]\n":                                                                       false, // not at the end of a position
+		"fatal error: too many errors emitted, stopping now [-ferror-limit=]\n":                                                                       true,
 		"a.c:9:1: fatal error: too many errors emitted, stopping now [-ferror-limit=]\n":                                                              true,
 		"a.c:1:10: fatal error: other.h: No such file or directory\n":                                                                                 false,
 		"a.c:1:10: fatal error: 'other.h' file not found\n":                                                                                           false,
@@ -74,6 +74,7 @@ func TestExplained(t *testing.T) {
 		"a.c:1:10: fatal error: none.h: No such file or directory\na.c:2:10: fatal error: other.h: No such file or directory\n":                       false,
 		"a.c:1:10: fatal error: none.h: No such file or directory\n    1 | #include \"none.h\" // if not found\n":                                     false,
 		"a.c:1:10: fatal error: 'None.h' file not found, did you mean 'none.h'?\n":                                                                    false,
+		"x fatal error: none.h: No such file or directory\n":                                                                                          false,
 		"cc1: fatal error: cannot open 'x': No such file or directory\n":                                                                              false,
 		"gcc: fatal error: Killed signal terminated program cc1\ncompilation terminated.\n":                                                           false,
 		"a.c:1:10: fatal error: none.h: No such file or directory\n/tmp/ccx.s: Fatal error: can't write 8 bytes: No space left on device\n":           false,
