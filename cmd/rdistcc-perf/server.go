@@ -73,6 +73,10 @@ func listenError(o *options, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		code = exitAddress
 	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno // without the address
+	}
 	return &exitError{code, fmt.Errorf("listen on %s: %w", o.listen, err)}
 }
 

@@ -168,6 +168,10 @@ func TestExitStatuses(t *testing.T) {
 	defer taken.Close()
 	in := taken.Addr().String()
 	bad := configFile(t, "daemon:\n  jobz: 3\n")
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("5a", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name   string
 		status int
@@ -187,6 +191,7 @@ func TestExitStatuses(t *testing.T) {
 		{"certificates that are not there", 101, "certificate /x: no such file", []string{"--tls-cert", "/x", "--tls-key", "/x", "--tls-ca", "/x"}},
 		{"a way to wait that is none", 101, `"spin" is none of loan, event`, []string{"--wait", "spin"}},
 		{"a provider that is none", 101, `"hardware" is none of soft, ibverbs`, []string{"--provider", "hardware"}},
+		{"an address of another machine", 100, "listen on 192.0.2.1:7632: cannot assign requested address; this machine has other addresses", []string{"--listen", "192.0.2.1:7632", "--psk-file", key}},
 		{"port in use", 102, "listen on " + in + ": address already in use; ", []string{"--listen", in}},
 		{"metrics port in use", 102, "choose another port with --http", []string{"--listen", "127.0.0.1:0", "--http", in, "--log-level", "error"}},
 		{"a user who does not exist", 101, "no-such-user", []string{"--listen", "127.0.0.1:0", "--user", "no-such-user"}},
@@ -201,7 +206,7 @@ func TestExitStatuses(t *testing.T) {
 				t.Errorf("exit status %d (%v), want %d", got, err, c.status)
 			}
 			text := string(out)
-			if !strings.HasPrefix(text, "rdistccd: ") || !strings.Contains(text, c.line) || strings.Count(text, "\n") != 1 {
+			if !strings.HasPrefix(text, "rdistccd: ") || !strings.Contains(text, c.line) || strings.Count(text, "192.0.2.1") > 1 || strings.Count(text, "\n") != 1 {
 				t.Errorf("output %q, want one line with %q", text, c.line)
 			}
 		})

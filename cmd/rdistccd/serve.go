@@ -142,6 +142,12 @@ func (d *daemon) listenOn(addr string, given net.Listener) error {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("listen on %s: %w; stop what uses it, or choose another port with --listen", addr, syscall.EADDRINUSE)
 		}
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return fmt.Errorf("listen on %s: %w; this machine has other addresses: name one of them with --listen", addr, syscall.EADDRNOTAVAIL)
+		}
+		if cause := errors.Unwrap(err); cause != nil {
+			err = cause // without the address
+		}
 		return fmt.Errorf("listen on %s: %w", addr, err)
 	}
 	d.listen = append(d.listen, l)

@@ -34,7 +34,7 @@ func (d *soft) Dial(ctx context.Context, addr string, qpair QP, p *ConnParam) (*
 	if err != nil {
 		var rejected *RejectedError
 		if !errors.As(err, &rejected) {
-			err = fmt.Errorf("iwarp: dial %s: %w", addr, err)
+			err = fmt.Errorf("iwarp: dial %s: %w", addr, unaddressed(err))
 		}
 		q.startFailed(err)
 		return nil, err
@@ -233,4 +233,13 @@ func (d *soft) lastWords(c net.Conn, l *link, reason *mpa.Error) {
 	d.countTerminate(true, t.Layer, t.Type, t.Code)
 	closeWrite(c)
 	_, _ = io.Copy(io.Discard, c) // until the peer closes, or the deadline
+}
+
+// unaddressed returns the cause of an error of package net, whose message begins with operation and address. They are in the message of
+// what fails here already.
+func unaddressed(err error) error {
+	if op, ok := err.(*net.OpError); ok && op.Err != nil {
+		return op.Err
+	}
+	return err
 }

@@ -57,7 +57,7 @@ func (d *soft) Listen(ctx context.Context, addr string, o *ListenOptions) (Liste
 	if l.ln == nil {
 		ln, err := d.cfg.Listen(ctx, addr)
 		if err != nil {
-			return nil, fmt.Errorf("iwarp: listen on %s: %w", addr, err)
+			return nil, fmt.Errorf("iwarp: listen on %s: %w", addr, unaddressed(err))
 		}
 		l.ln = ln
 	}
