@@ -236,6 +236,28 @@ func (g *Groups) MemoryFree() (least uint64, ok bool) {
 	return least, ok
 }
 
+// Scarce reports whether so little of that much memory is free, in bytes, that programs may have to wait for it. The kernel's
+// measure of waiting (PSI) does not say so alone: it counts everybody's waits, also those of a small control group that
+// has reached a limit of its own while most of the machine's memory is free.
+func Scarce(free, of uint64) bool { return free < min(max(of/scarcePart, scarceLeast), scarceMost) }
+
+const (
+	scarcePart  = 8
+	scarceLeast = 256 << 20 // bytes
+	scarceMost  = 8 << 30
+)
+
+// Scarce reports whether that holds for one of the limits around this process.
+func (g *Groups) Scarce() (scarce bool) {
+	if g == nil {
+		return false
+	}
+	g.memory.limits(func(dir string, n int64) {
+		scarce = scarce || Scarce(uint64(max(0, n-g.memory.usedOf(dir))), uint64(n))
+	})
+	return scarce
+}
+
 // CPUs returns how many of online processors this process can keep busy: at most the quotas of the groups
 // around it, rounded up, and at least one.
 func (g *Groups) CPUs(online int) int {

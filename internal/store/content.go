@@ -336,6 +336,18 @@ func (t *Tenant) roomLocked(size int64) bool {
 	return true
 }
 
+// Fits reports whether the tenant can have n contents more, of that many bytes together, without another one being dropped.
+func (t *Tenant) Fits(n int, bytes int64) bool {
+	if t == nil {
+		return false
+	}
+	s := t.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := bytes + int64(n)*(pageSize+overhead)
+	return t.bytes+size <= tenantPart(s.limit) && s.bytes+size <= s.limit
+}
+
 // evictLocked drops from memory the least recently used content of the tenant that has most of it. If t is to
 // get size bytes more, these count as its own already, so that no tenant with less than t would have loses
 // anything. It returns false if there is nothing to drop.

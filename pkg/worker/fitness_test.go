@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/cgroup"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -47,6 +48,51 @@ func (p *fakeProc) memory(free uint64) {
 
 func (p *fakeProc) kills(n int) {
 	p.put("vmstat", fmt.Sprintf("nr_free_pages 12\noom_kill %d\nlast 1\n", n))
+}
+
+// waits makes it report how much programs wait for memory, in percent.
+func (p *fakeProc) waits(percent string) {
+	p.t.Helper()
+	if err := os.MkdirAll(filepath.Join(p.dir, "pressure"), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	p.put("pressure/memory", "some avg10="+percent+" avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+}
+
+// TestPressureAlone: that programs wait for memory counts where memory is short, on the machine or in a control group around
+// the daemon. A small group that has reached its limit says nothing of a host that has plenty.
+func TestPressureAlone(t *testing.T) {
+	proc := newFakeProc(t, 20<<30)
+	proc.waits("25.00")
+	s := &Server{o: Options{Proc: proc.dir, WorkBase: proc.dir}}
+	for _, k := range []struct {
+		what       string
+		free       uint64
+		most, used uint64 // of the group; 0: there is none
+		waits      string
+		short      bool
+	}{
+		{what: "20 GB are free", free: 20 << 30, waits: "25.00"},
+		{what: "and nothing waits", free: 20 << 30, waits: "0.00"},
+		{what: "3 GB of 100 are free", free: 3 << 30, waits: "25.00", short: true},
+		{what: "and nothing waits", free: 3 << 30, waits: "0.00"},
+		{what: "almost nothing is free", free: 100 << 20, waits: "0.00", short: true},
+		{what: "the group is nearly full", free: 20 << 30, most: 8 << 30, used: 7500 << 20, waits: "25.00", short: true},
+		{what: "it is not", free: 20 << 30, most: 8 << 30, used: 2 << 30, waits: "25.00"},
+		{what: "it has room, and the machine has none", free: 2 << 30, most: 4 << 30, used: 1 << 30, waits: "25.00", short: true},
+	} {
+		proc.memory(k.free)
+		proc.waits(k.waits)
+		s.groups = nil
+		if k.most > 0 {
+			proc.bound(k.most, k.used)
+			s.groups = cgroup.Find(proc.dir)
+		}
+		s.readHostLoad()
+		if got := s.short(); got != k.short {
+			t.Errorf("%s, and programs wait for %s %% of the time: short is %v", k.what, k.waits, got)
+		}
+	}
 }
 
 // TestMemoryAdmission: a job that needs more memory than the host has is refused; one for which there is

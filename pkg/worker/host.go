@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/cgroup"
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
@@ -21,6 +22,7 @@ func (s *Server) readHostLoad() {
 		}
 	}
 	h.memoryFree = s.readMemory()
+	h.ample = s.readAmple()
 	h.oomKills = s.readOOMKills()
 	var st unix.Statfs_t
 	h.diskErr = unix.Statfs(s.o.WorkBase, &st)
@@ -32,7 +34,7 @@ func (s *Server) readHostLoad() {
 // tellMemoryLocked tells the ledger how much memory is free.
 func (s *Server) tellMemoryLocked() {
 	h := s.load.Load()
-	s.lend.SetMemory(h.memoryFree, h.pressure.Memory)
+	s.lend.SetMemory(h.memoryFree, h.waits())
 }
 
 // readMemory returns how many bytes programs could still use without swapping, on this machine and in the
@@ -45,6 +47,14 @@ func (s *Server) readMemory() (free uint64) {
 		free = n
 	}
 	return free
+}
+
+// readAmple reports whether it is known that plenty of memory is free, on this machine and in the control groups around
+// this process.
+func (s *Server) readAmple() bool {
+	b, err := os.ReadFile(s.o.Proc + "/meminfo")
+	total, free := number(b, "MemTotal:")<<10, number(b, "MemAvailable:")<<10
+	return err == nil && total > 0 && !cgroup.Scarce(free, total) && !s.groups.Scarce()
 }
 
 // readOOMKills returns how many processes the kernel has killed because memory ran out.

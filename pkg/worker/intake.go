@@ -54,7 +54,7 @@ func (s *Server) keepsFor(c *conn) uint64 {
 
 // takeIn takes a task in. It returns an answer if the job ends here, nil otherwise.
 func (t *task) takeIn(ctx context.Context) *job.Result {
-	in, put, noRoom, res := t.putIn(ctx)
+	in, put, left, res := t.putIn(ctx)
 	t.tookIn()
 	defer func() {
 		for _, c := range put { // the task holds those that it needs by now
@@ -72,7 +72,7 @@ func (t *task) takeIn(ctx context.Context) *job.Result {
 		}
 	}
 	t.before = nil
-	if err := t.lookUp(ctx, in, noRoom); err != nil {
+	if err := t.lookUp(ctx, in, left); err != nil {
 		in.Free()
 		return run.Refused(err)
 	}
@@ -112,12 +112,12 @@ func (t *task) charged(d time.Duration) {
 }
 
 // putIn puts the contents that a task brings into the store, and keeps its own files in memory where it can
-// wait. put are the contents, pinned; the caller unpins them. noRoom reports that not all could be kept. res
-// is an answer if the job ends here.
-func (t *task) putIn(ctx context.Context) (in *files.Set, put []*store.Content, noRoom bool, res *job.Result) {
+// wait. put are the contents, pinned; the caller unpins them. left are those that found no room in the store and last as long
+// as in. res is an answer if the job ends here.
+func (t *task) putIn(ctx context.Context) (in *files.Set, put []*store.Content, left leftover, res *job.Result) {
 	x, err := t.c.s.intake(ctx)
 	if err != nil {
-		return nil, nil, false, run.Failed(err)
+		return nil, nil, left, run.Failed(err)
 	}
 	defer func(began time.Time) {
 		t.c.s.intakes <- x
@@ -125,35 +125,74 @@ func (t *task) putIn(ctx context.Context) (in *files.Set, put []*store.Content, 
 	}(time.Now())
 	body, text, res := t.job.Open(t.c.s.large, x)
 	if res != nil {
-		return nil, nil, false, res
+		return nil, nil, left, res
 	}
 	in = &files.Set{Body: body}
 	rest, err := in.Cut(text)
 	if err == nil {
-		put, rest, noRoom, err = t.putBlobs(ctx, body.Blobs, rest)
+		held := t.held(ctx, body, rest)
+		put, rest, left, err = t.putBlobs(ctx, body.Blobs, rest)
+		put = append(put, held...)
 	}
 	if err == nil && len(rest) > 0 {
 		err = job.Refuse(job.CauseMalformed, "files and contents of %d bytes together in a text of %d", len(text)-len(rest), len(text))
 	}
 	if err == nil {
-		err = t.settle(in, text)
+		err = t.settle(in, text, &left)
 	}
 	if err != nil {
-		return nil, put, noRoom, run.Refused(err)
+		return nil, put, left, run.Refused(err)
 	}
-	return in, put, noRoom, nil
+	return in, put, left, nil
+}
+
+// leftover are contents that came with a job and found no room in the store. The job keeps them, as it does its own files.
+type leftover struct {
+	texts map[unit.ContentID][]byte
+	moves []unit.ContentID // those of texts that are in the job's source, in their order there
+}
+
+// add adds a content. moves says that it is in the job's source.
+func (l *leftover) add(id unit.ContentID, text []byte, moves bool) {
+	if l.texts == nil {
+		l.texts = make(map[unit.ContentID][]byte)
+	}
+	if moves && l.texts[id] == nil {
+		l.moves = append(l.moves, id)
+	}
+	l.texts[id] = text
+}
+
+// held pins what the job names and the store has, unless there is room for all that the job brings: that must not push out
+// what the same job needs.
+func (t *task) held(ctx context.Context, body *job.Body, text []byte) []*store.Content {
+	sum := uint64(0)
+	brought := make(map[unit.ContentID][]byte, len(body.Blobs))
+	for _, b := range body.Blobs {
+		if b.Len > uint64(len(text))-sum {
+			return nil // malformed
+		}
+		if !b.Abridged {
+			brought[b.ID] = text[sum:][:b.Len]
+		}
+		sum += b.Len
+	}
+	if t.c.keeps.Fits(len(body.Blobs), int64(sum)) {
+		return nil
+	}
+	return files.Held(ctx, &files.Lookup{Tenant: t.c.keeps, Machine: &t.c.s.machine, Most: t.mostText(), Brought: brought}, body)
 }
 
 // putBlobs puts the contents at the start of text into the store, and returns the rest of text. It leaves out
-// contents for which there is no room, and abridged lists that cannot be completed from this machine's files.
-func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put []*store.Content, rest []byte, noRoom bool, err error) {
+// contents for which there is no room (left), and abridged lists that cannot be completed from this machine's files.
+func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put []*store.Content, rest []byte, left leftover, err error) {
 	for i := range blobs {
 		b := &blobs[i]
 		switch {
 		case ctx.Err() != nil:
-			return put, nil, noRoom, ctx.Err()
+			return put, nil, left, ctx.Err()
 		case b.Len > uint64(len(text)):
-			return put, nil, noRoom, job.Refuse(job.CauseMalformed, "contents of more bytes together than the text has")
+			return put, nil, left, job.Refuse(job.CauseMalformed, "contents of more bytes together than the text has")
 		}
 		content := text[:b.Len]
 		if b.Abridged {
@@ -163,7 +202,7 @@ func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put
 			t.charged(beside)
 			put = append(put, own...)
 			if err != nil {
-				return put, nil, noRoom, err
+				return put, nil, left, err
 			}
 			if content == nil {
 				text = text[b.Len:]
@@ -176,23 +215,33 @@ func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put
 			put = append(put, c)
 		case b.Abridged && errors.Is(err, store.ErrOther): // a file of this machine differs
 		case errors.Is(err, store.ErrOther):
-			return put, nil, noRoom, job.Refuse(job.CauseMalformed, "content %x... is not the one that its name stands for", b.ID[:6])
+			return put, nil, left, job.Refuse(job.CauseMalformed, "content %x... is not the one that its name stands for", b.ID[:6])
 		default:
-			noRoom = true
+			left.add(b.ID, content, !b.Abridged)
 		}
 		text = text[b.Len:]
 	}
-	return put, text, noRoom, nil
+	return put, text, left, nil
 }
 
-// settle moves the job's own files, which are at the start of text, to memory in which the task may wait.
-func (t *task) settle(in *files.Set, text []byte) (err error) {
+// settle moves the job's own files, which are at the start of text, and what is left of the contents behind them to memory in
+// which the task may wait.
+func (t *task) settle(in *files.Set, text []byte, left *leftover) (err error) {
 	n := 0
 	for _, f := range in.Text {
 		n += len(f)
 	}
-	if in.Own, err = t.job.Source.Settle(text[:n], t.c.s.large, t.c.allowance); err != nil {
+	own := text[:n]
+	for _, id := range left.moves {
+		own = append(own, left.texts[id]...) // which lies there, or further back
+	}
+	if in.Own, err = t.job.Source.Settle(own, t.c.s.large, t.c.allowance); err != nil {
 		return err
+	}
+	rest := in.Own[n:]
+	for _, id := range left.moves {
+		k := len(left.texts[id])
+		left.texts[id], rest = rest[:k:k], rest[k:]
 	}
 	in.Sum = digest.Sum(in.Own)
 	if _, err := in.Cut(in.Own); err != nil {
@@ -201,9 +250,8 @@ func (t *task) settle(in *files.Set, text []byte) (err error) {
 	return nil
 }
 
-// lookUp adds the files that the body's lists name. noRoom says that some contents that came with it could
-// not be kept.
-func (t *task) lookUp(ctx context.Context, in *files.Set, noRoom bool) error {
+// lookUp adds the files that the body's lists name. left are the contents that came with it and are not in the store.
+func (t *task) lookUp(ctx context.Context, in *files.Set, left leftover) error {
 	x, err := t.c.s.intake(ctx)
 	if err != nil {
 		return err
@@ -212,7 +260,7 @@ func (t *task) lookUp(ctx context.Context, in *files.Set, noRoom bool) error {
 		t.c.s.intakes <- x
 		t.charged(time.Since(began))
 	}(time.Now())
-	t.lacks, err = in.Add(ctx, &files.Lookup{Tenant: t.c.keeps, Machine: &t.c.s.machine, Most: t.mostText(), NoRoom: noRoom})
+	t.lacks, err = in.Add(ctx, &files.Lookup{Tenant: t.c.keeps, Machine: &t.c.s.machine, Most: t.mostText(), Brought: left.texts})
 	return err
 }
 

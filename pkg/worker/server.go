@@ -123,6 +123,16 @@ type hostLoad struct {
 	diskFree   uint64 // bytes, for the work area
 	diskErr    error
 	pressure   job.Pressure
+	// ample says that memory is free for everything here. Programs that wait for some then wait for other reasons.
+	ample bool
+}
+
+// waits returns the memory pressure if it is for want of this host's memory, or 0.
+func (h *hostLoad) waits() uint16 {
+	if h.ample {
+		return 0
+	}
+	return h.pressure.Memory
 }
 
 // most returns the largest number of spare credits that there can be.

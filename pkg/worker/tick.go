@@ -84,11 +84,11 @@ func (s *Server) fitStore() (stale bool) {
 	case h.memoryFree == 0: // not known
 	case s.short():
 		s.machine.Forget()
-		s.keep.Limit(min(has/2, has+spare))
+		s.keep.Limit(max(min(has/2, has+spare), storeLeft))
 		s.forgets.Add(1)
 		stale = true
 	default:
-		s.keep.Limit(has + spare/2)
+		s.keep.Limit(max(has+spare/2, storeLeft))
 	}
 	wiped := s.keep.Tick(time.Now())
 	s.places.Images.Tick(s.short())
@@ -98,12 +98,16 @@ func (s *Server) fitStore() (stale bool) {
 // short reports whether the machine is short of memory, so that what could be compiled or sent again has to go.
 func (s *Server) short() bool {
 	h := s.load.Load()
-	return h.memoryFree != 0 && (int64(h.memoryFree) < storeFloor || lend.Tight(h.pressure.Memory))
+	return h.memoryFree != 0 && (int64(h.memoryFree) < storeFloor || lend.Tight(h.waits()))
 }
 
 // storeFloor is the free memory, in bytes, below which contents have to go. It is more than the amount below
 // which jobs are refused.
 const storeFloor = 4 * lend.MemoryFloor
+
+// storeLeft is how many bytes the store may have in any case, the least that store.memory allows: on a host that is short of
+// memory for long, jobs still find there what most of them read.
+const storeLeft = 16 << 20
 
 // reclaimLocked ends at most one connection, to free the memory in its slots. It is part of a tick.
 func (s *Server) reclaimLocked(now time.Time) {

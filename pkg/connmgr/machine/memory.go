@@ -24,7 +24,7 @@ const (
 	CompileMemory    = 256 << 20 // bytes, for a compile or a link
 	leastFree        = 128 << 20 // bytes left to others at least
 	freePart         = 20        // one part in freePart of all memory, if that is more
-	mostStalled      = 10        // percent; from it on, no process is admitted
+	mostStalled      = 10        // percent; from it on, no process is admitted if memory is scarce
 	// settle is how long a process takes to allocate its memory.
 	settle     = 2 * time.Second
 	lookMemory = 100 * time.Millisecond
@@ -61,7 +61,7 @@ func (g *Guard) Admits(now time.Time, n uint64) bool {
 		for _, b := range g.begun {
 			need += b.n
 		}
-		if m.Free < need || m.Stalled >= mostStalled {
+		if m.Free < need || m.Stalled >= mostStalled && cgroup.Scarce(m.Free, m.Total) {
 			return false
 		}
 	}

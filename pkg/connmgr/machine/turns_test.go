@@ -109,10 +109,10 @@ func TestGateMindsMemory(t *testing.T) {
 		set(Memory{Total: 8 << 30, Free: 410<<20 + 2*CompileMemory})
 		time.Sleep(time.Second)
 		wants(3, "with room for two")
-		set(Memory{Total: 8 << 30, Free: 4 << 30, Stalled: 30})
+		set(Memory{Total: 8 << 30, Free: 1000 << 20, Stalled: 30})
 		time.Sleep(10 * time.Second)
 		wants(3, "when processes wait for memory")
-		set(Memory{Total: 8 << 30, Free: 4 << 30})
+		set(Memory{Total: 8 << 30, Free: 4 << 30, Stalled: 30}) // some have a limit of their own
 		time.Sleep(time.Second)
 		wants(n, "with memory for all")
 		for range n {

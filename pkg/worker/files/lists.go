@@ -17,13 +17,14 @@ type Lookup struct {
 	Tenant  *store.Tenant
 	Machine *Machine // whose own headers may serve as contents
 	Most    uint64   // bytes that all files may have together
-	NoRoom  bool     // not everything that came with the job could be kept
+	// Brought are contents that came with the job and found no room in the store. They last as long as the set.
+	Brought map[unit.ContentID][]byte
 }
 
 // Add adds the files that the job's lists name. If it fails with ErrLacks, lacks names the missing contents
 // of the first list that is not complete: the list itself, or its base, or its files.
 func (in *Set) Add(ctx context.Context, q *Lookup) (lacks []unit.ContentID, err error) {
-	e := expansion{in: in, keeps: q.Tenant, noRoom: q.NoRoom, most: q.Most, sum: in.Size(), names: make(map[string]struct{}, len(in.Body.Files)),
+	e := expansion{in: in, keeps: q.Tenant, brought: q.Brought, most: q.Most, sum: in.Size(), names: make(map[string]struct{}, len(in.Body.Files)),
 		own: reader{keeps: q.Tenant, learnt: &q.Machine.learnt}}
 	defer func() { q.Machine.own.Add(e.found); q.Machine.vain.Add(e.found) }()
 	for i := range in.Body.Files {
@@ -51,18 +52,28 @@ func (in *Set) Add(ctx context.Context, q *Lookup) (lacks []unit.ContentID, err 
 	return nil, nil
 }
 
+// Held returns the contents of the store that the lists of a job's body name, pinned, as far as they are there.
+func Held(ctx context.Context, q *Lookup, b *job.Body) (held []*store.Content) {
+	x := &Set{Body: &job.Body{Lists: b.Lists, Images: b.Images}}
+	_, _ = x.Add(ctx, q) // what is missing may still come
+	for _, in := range append(x.Images, x) {
+		held = append(held, in.held...)
+	}
+	return held
+}
+
 // expansion adds the files of lists to a set.
 type expansion struct {
-	in     *Set
-	keeps  *store.Tenant
-	noRoom bool                // not everything that came with the job could be kept
-	names  map[string]struct{} // of all files so far
-	most   uint64              // bytes that all files may have together
-	sum    uint64              // bytes that they have so far
-	lists  int                 // bytes of the lists so far
-	lacks  []unit.ContentID    // missing contents, see Set.Add
-	own    reader
-	found  uint64 // contents that were files of this machine
+	in      *Set
+	keeps   *store.Tenant
+	brought map[unit.ContentID][]byte // Lookup.Brought
+	names   map[string]struct{}       // of all files so far
+	most    uint64                    // bytes that all files may have together
+	sum     uint64                    // bytes that they have so far
+	lists   int                       // bytes of the lists so far
+	lacks   []unit.ContentID          // missing contents, see Set.Add
+	own     reader
+	found   uint64 // contents that were files of this machine
 }
 
 // pin pins contents of the store until the set is freed.
@@ -74,7 +85,7 @@ func (e *expansion) pin(ids []unit.ContentID) ([]*store.Content, error) {
 func (e *expansion) pinFiles(ids []unit.ContentID, files []*job.ListedFile) ([]*store.Content, error) {
 	all := e.keeps.PinAll(ids)
 	for i, c := range all {
-		if c == nil {
+		if c == nil && e.brought[ids[i]] == nil {
 			if all[i] = e.own.find(files[i]); all[i] != nil {
 				e.found++
 			}
@@ -83,23 +94,29 @@ func (e *expansion) pinFiles(ids []unit.ContentID, files []*job.ListedFile) ([]*
 	return e.hold(ids, all)
 }
 
-// hold makes the set responsible for unpinning the contents all. A nil one is missing: it is added to
-// e.lacks, and hold returns an error.
+// hold makes the set responsible for unpinning the contents all. A nil one that the job has not brought either is missing: it
+// is added to e.lacks, and hold returns an error.
 func (e *expansion) hold(ids []unit.ContentID, all []*store.Content) ([]*store.Content, error) {
 	for i, c := range all {
-		if c == nil {
-			e.lacks = append(e.lacks, ids[i])
-		} else {
+		switch {
+		case c != nil:
 			e.in.held = append(e.in.held, c)
+		case e.brought[ids[i]] == nil:
+			e.lacks = append(e.lacks, ids[i])
 		}
 	}
-	switch {
-	case len(e.lacks) == 0:
-		return all, nil
-	case e.noRoom:
-		return nil, job.Refuse(job.CauseFull, "no room to keep what the job brings (store.memory)")
+	if len(e.lacks) > 0 {
+		return nil, ErrLacks
 	}
-	return nil, ErrLacks
+	return all, nil
+}
+
+// bytes returns the content id, which is c if that is not nil.
+func (e *expansion) bytes(id unit.ContentID, c *store.Content) []byte {
+	if c == nil {
+		return e.brought[id]
+	}
+	return c.Bytes()
 }
 
 // named records the name of a file. A name that occurs twice is an error.
@@ -137,10 +154,11 @@ func (e *expansion) read(ids []unit.ContentID) (*job.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.lists += c[0].Len(); e.lists > job.MaxBodyLen {
+	text := e.bytes(ids[0], c[0])
+	if e.lists += len(text); e.lists > job.MaxBodyLen {
 		return nil, job.Refuse(job.CauseMalformed, "lists of more than %d bytes together", job.MaxBodyLen)
 	}
-	return job.ParseList(c[0].Bytes())
+	return job.ParseList(text)
 }
 
 // add adds the files, directories and links of a list that has no base.
@@ -182,7 +200,7 @@ func (e *expansion) add(l *job.List) error {
 			file.Same = first + f.Same
 		} else {
 			c, contents = contents[0], contents[1:]
-			if text = c.Bytes(); uint64(len(text)) != f.Len {
+			if text = e.bytes(f.Content, c); uint64(len(text)) != f.Len {
 				return job.Refuse(job.CauseMalformed, "file %q is %d bytes long in its list, and its content %d", f.Name, f.Len, len(text))
 			}
 		}
