@@ -44,7 +44,7 @@ const (
 )
 
 // mostLacks is how often hosts may lack contents that a job names before they are sent everything: once for
-// an abridged list, once for the contents of that list, and then once more.
+// a list, abridged or not, once for the contents of that list, and then once more.
 const mostLacks = 2
 
 // compile runs a task on a host, and on another one if that meets trouble. It returns either the result or

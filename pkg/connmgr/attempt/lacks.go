@@ -4,42 +4,52 @@ import (
 	"slices"
 
 	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 )
 
 // Lacked makes the job bring, next time, the contents that a's host says it lacks. If the host does not say
-// which, or has dropped the job's list, it brings everything.
+// which, it brings everything.
 func (a *Attempt) Lacked() {
 	if a.Known != nil {
-		ids, lists := a.Out.lacked, []unit.ContentID(nil)
-		for _, s := range a.Known.Sets() {
-			lists = append(lists, holdings.ListsOf(s)...)
-		}
-		noList := slices.ContainsFunc(lists, func(id unit.ContentID) bool { return slices.Contains(ids, id) })
-		if noList && a.abridged { // it could not complete the list, and has not said yet which files it lacks
+		ids, own, noList := lost(a.Known.Sets(), a.Out.lacked)
+		if noList && a.abridged { // it could not complete the list
 			a.Host.Holds.Differs()
 		}
-		own := make(map[unit.ContentID]bool)
-		all := len(ids) == 0 || noList && !a.abridged
-		if all {
-			ids = lists
-		}
-		for _, s := range a.Known.Sets() {
-			for _, f := range s.Files {
-				if f.System && !noList {
-					own[f.ID] = true
-				}
-				if all {
-					ids = append(ids, f.ID)
-				}
-			}
-		}
+		a.Host.Holds.Dropped(a.Out.lacked)
 		a.Host.Holds.Forget(ids, own)
 	}
 	a.Metrics.Lacked()
 	a.Farm.Retry(a.grant.Req, a.Host)
+}
+
+// lost returns which contents of a job's sets are to be sent again if its host lacks those that it says, or all if that is none.
+// Those in own the host was only assumed to have. noList says that it lacks a list. It has not looked for the files of that, or
+// for its base, yet: most of them are used by other jobs too, and there as likely as ever.
+func lost(sets []*inputs.Set, lacked []unit.ContentID) (ids []unit.ContentID, own map[unit.ContentID]bool, noList bool) {
+	var lists []unit.ContentID
+	for _, s := range sets {
+		lists = append(lists, holdings.ListsOf(s)...)
+	}
+	noList = slices.ContainsFunc(lists, func(id unit.ContentID) bool { return slices.Contains(lacked, id) })
+	all := len(lacked) == 0
+	if ids = lacked; all || noList {
+		ids = lists
+	}
+	own = make(map[unit.ContentID]bool)
+	for _, s := range sets {
+		for _, f := range s.Files {
+			if f.System && !noList {
+				own[f.ID] = true
+			}
+			if all {
+				ids = append(ids, f.ID)
+			}
+		}
+	}
+	return ids, own, noList
 }
 
 // lackedOf returns the contents that a host lacks according to its answer, or nil if it does not say. mem has

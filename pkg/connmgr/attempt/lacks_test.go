@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
@@ -38,6 +39,29 @@ func TestLackedOf(t *testing.T) {
 	} {
 		if got := lackedOf(r, mem); got != nil {
 			t.Errorf("%s: %x", what, got)
+		}
+	}
+}
+
+// TestLostList: a host that lacks a list is sent that, and not what the list names.
+func TestLostList(t *testing.T) {
+	set := &inputs.Set{Files: []*inputs.Input{{Name: "/s.c", ID: unit.ContentID{1}}, {Name: "/a.h", Len: 1, ID: unit.ContentID{2}}, {Name: "/usr/include/b.h", Len: 1, ID: unit.ContentID{3}, System: true}}}
+	list, _ := set.List()
+	image := &inputs.Set{Files: []*inputs.Input{{Name: "/p.h", ID: unit.ContentID{4}}}}
+	other, _ := image.List()
+	sets := []*inputs.Set{set, image}
+	for what, c := range map[string]struct {
+		lacked, want []unit.ContentID
+		own, noList  bool
+	}{
+		"a list":             {[]unit.ContentID{list}, []unit.ContentID{list, other}, false, true},
+		"that of an image":   {[]unit.ContentID{other}, []unit.ContentID{list, other}, false, true},
+		"a file":             {[]unit.ContentID{{2}}, []unit.ContentID{{2}}, true, false},
+		"it does not say it": {nil, []unit.ContentID{list, other, {1}, {2}, {3}, {4}}, true, false},
+	} {
+		ids, own, noList := lost(sets, c.lacked)
+		if !slices.Equal(ids, c.want) || own[unit.ContentID{3}] != c.own || noList != c.noList {
+			t.Errorf("%s: %x, %v, %v", what, ids, own, noList)
 		}
 	}
 }

@@ -25,7 +25,12 @@ type Ledger struct {
 	// wrong are contents of system headers that the host was assumed to have itself (job.IsSystemFile) but
 	// has not. If there are more than maxWrong, its system is a different one, and it is sent all of them.
 	wrong  map[unit.ContentID]bool
-	unlike bool   // it could not complete an abridged list
+	unlike bool // it could not complete an abridged list
+	// What a host keeps has a bound, beyond which it drops what was not used for longest. keeps is how many bytes it was sent at least
+	// between two uses of a content when it lacked that the second time; 0: that has not been. What was not used for that long is
+	// sent again, not named, which would cost a round trip. It grows, because the reason may have gone.
+	keeps  uint64
+	sent   uint64 // bytes of contents
 	spared uint64 // bytes of contents that did not need to be sent
 }
 
@@ -36,7 +41,15 @@ const maxWrong = 64
 type holding struct {
 	posted chan struct{} // closed when its job is posted or given up
 	way    Way           // the way that it was sent; nil: the host has confirmed it
+	used   uint64        // Ledger.sent when a job last named or brought it
+	aged   uint64        // how far that was before the last time
 }
+
+// leastKept is the least value of Ledger.keeps, in bytes, and keptGrows the part of it by which it grows with each job that ran.
+const (
+	leastKept = 1 << 20
+	keptGrows = 64
+)
 
 // Way is the connection on which contents are sent: a *link.Link.
 type Way interface {
@@ -50,10 +63,11 @@ const maxHoldings = 200_000
 
 // Load is the contents that one job brings to a host.
 type Load struct {
-	h   *Ledger
-	way Way
-	ids []unit.ContentID
-	ch  chan struct{} // holding.posted of all of them; nil once closed
+	h     *Ledger
+	way   Way
+	ids   []unit.ContentID
+	bytes uint64        // of ids, about
+	ch    chan struct{} // holding.posted of all of them; nil once closed
 }
 
 // IDs returns the contents. The caller must not change the slice, or read it after End.
@@ -84,17 +98,20 @@ func (h *Ledger) claim(l Way, sets []*inputs.Set) *Load {
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
 		h.epoch, h.known, h.wrong = epoch, make(map[unit.ContentID]*holding), make(map[unit.ContentID]bool)
-		h.unlike = false
+		h.unlike, h.keeps, h.sent = false, 0, 0
 	}
 	w := &Load{h: h, way: l}
-	look := func(id *unit.ContentID, own bool) (wait chan struct{}) {
+	var named []*holding
+	look := func(id *unit.ContentID, n uint64, own bool) (wait chan struct{}) {
 		x := h.known[*id]
-		if x == nil {
+		if x == nil || h.faded(x) {
 			if !own || h.wrong[*id] || len(h.wrong) > maxWrong {
 				w.ids = append(w.ids, *id)
+				w.bytes += n
 			}
 			return nil
 		}
+		named = append(named, x)
 		select {
 		case <-x.posted:
 			return nil
@@ -107,12 +124,13 @@ func (h *Ledger) claim(l Way, sets []*inputs.Set) *Load {
 			if f.Len == 0 {
 				continue
 			}
-			if wait := look(&f.ID, f.System); wait != nil {
+			if wait := look(&f.ID, f.Len, f.System); wait != nil {
 				return &Load{ch: wait}
 			}
 		}
-		for _, id := range ListsOf(set) {
-			if wait := look(&id, false); wait != nil {
+		for s := set; s != nil; s = s.Base() {
+			id, n := s.List()
+			if wait := look(&id, uint64(n), false); wait != nil {
 				return &Load{ch: wait}
 			}
 		}
@@ -120,10 +138,19 @@ func (h *Ledger) claim(l Way, sets []*inputs.Set) *Load {
 	if len(w.ids) > 0 {
 		w.ch = make(chan struct{})
 		for _, id := range w.ids {
-			h.known[id] = &holding{posted: w.ch, way: l}
+			h.known[id] = &holding{posted: w.ch, way: l, used: h.sent}
 		}
 	}
+	for _, x := range named {
+		x.aged, x.used = h.sent-x.used, h.sent
+	}
+	h.sent += w.bytes
 	return w
+}
+
+// faded reports whether the host will have dropped a content since its last use.
+func (h *Ledger) faded(x *holding) bool {
+	return h.keeps > 0 && x.way == nil && h.sent-x.used > h.keeps
 }
 
 // Posted records that the job's message has been posted.
@@ -144,6 +171,9 @@ func (w *Load) End(held bool) {
 	w.h.mu.Lock()
 	ids := w.ids
 	w.ids = nil
+	if held {
+		w.h.keeps += w.h.keeps / keptGrows
+	}
 	for _, id := range ids {
 		x := w.h.known[id]
 		switch {
@@ -156,6 +186,17 @@ func (w *Load) End(held bool) {
 	}
 	w.h.mu.Unlock()
 	w.Posted()
+}
+
+// Dropped learns from contents that the host said it lacks how much it keeps. The caller forgets them (Forget).
+func (h *Ledger) Dropped(ids []unit.ContentID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		if x := h.known[id]; x != nil && x.way == nil && x.aged > 0 && (h.keeps == 0 || x.aged < h.keeps) {
+			h.keeps = max(x.aged, leastKept)
+		}
+	}
 }
 
 // Forget makes jobs send contents again that the host lacks, or may lack. Contents in own, which the host was

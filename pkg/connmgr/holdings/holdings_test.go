@@ -99,3 +99,50 @@ func TestHoldings(t *testing.T) {
 	l.welcome.StoreEpoch++
 	is("or was, with another store", brings(b))
 }
+
+// TestSmallStore: what a host's store will have dropped, as far as its answers tell how much it keeps, is brought again and not
+// named in vain; what is used all the time is not.
+func TestSmallStore(t *testing.T) {
+	var h Ledger
+	l := &openWay{}
+	common := &inputs.Input{Name: "/a.h", Len: 1 << 20, ID: unit.ContentID{1}}
+	job := func(i byte) *inputs.Set {
+		return &inputs.Set{Files: []*inputs.Input{{Name: "/s.c"}, common, {Name: "/b.h", Len: 1 << 20, ID: unit.ContentID{2, i}}}}
+	}
+	run := func(i byte) (files []unit.ContentID) {
+		t.Helper()
+		w, err := h.Need(t.Context(), l, job(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, _ := job(i).List()
+		files = slices.DeleteFunc(slices.Clone(w.IDs()), func(id unit.ContentID) bool { return id == list })
+		w.Posted()
+		w.End(true)
+		return files
+	}
+	for i := range byte(10) {
+		if got := run(i); len(got) > 1 && i > 0 {
+			t.Errorf("source %d for the first time: it brings %x", i, got)
+		}
+	}
+	if got := run(5); len(got) != 0 {
+		t.Errorf("a second time: it brings %x", got)
+	}
+	h.Dropped([]unit.ContentID{{2, 5}}) // four others of 1 MiB have come since
+	h.Forget([]unit.ContentID{{2, 5}}, nil)
+	for _, i := range []byte{5, 1, 2} {
+		if got, want := run(i), []unit.ContentID{{2, i}}; !slices.Equal(got, want) {
+			t.Errorf("source %d once more: it brings %x, want %x", i, got, want)
+		}
+	}
+	if got := run(2); len(got) != 0 {
+		t.Errorf("what was used a moment ago: it brings %x", got)
+	}
+	for range 200 {
+		run(2)
+	}
+	if got := run(9); len(got) != 0 {
+		t.Errorf("after many jobs without trouble: it brings %x", got)
+	}
+}
