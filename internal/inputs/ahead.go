@@ -193,6 +193,7 @@ func (t *Table) settle() (first *Doubt) {
 		d := t.loaded(x.f)
 		x.f.reading = nil
 		if d == nil {
+			t.takes += x.f.size()
 			continue
 		}
 		x.f.void = true

@@ -19,8 +19,11 @@ type dir struct {
 	parent *dir   // the directory in which it is the entry base; nil: it is looked at by its path alone
 	base   string
 
+	id      uint32 // in Table.ids
+	round   uint64 // the last one in which it was checked
 	gen     uint64 // of the last check; 0: never checked
 	there   bool
+	implied bool   // it is not there, as its parent's record says
 	err     *Doubt // why it cannot be examined
 	st      stamp.Stamp
 	settled bool
@@ -28,9 +31,9 @@ type dir struct {
 	names   map[string]*entry
 	loose   []*entry // of names: links whose answers can change while the directory does not
 
-	// version grows when an answer changes: whether it exists, where it is, or whether one of the names
+	// changed is the latest change of an answer: whether it exists, where it is, or whether one of the names
 	// is a file.
-	version uint64
+	changed uint64
 }
 
 // way describes the path to a directory.
@@ -124,10 +127,24 @@ func (w *way) same() bool {
 func (t *Table) dirAt(path string) *dir {
 	d := t.dirs[path]
 	if d == nil {
-		d = &dir{path: path, names: make(map[string]*entry)}
-		t.dirs[path] = d
+		d = &dir{path: path}
+		t.add(d)
 	}
 	return d
+}
+
+// add makes d known.
+func (t *Table) add(d *dir) {
+	d.names = make(map[string]*entry)
+	t.dirs[d.path] = d
+	t.takes += d.size()
+	if k := len(t.free); k > 0 {
+		d.id, t.free = t.free[k-1], t.free[:k-1]
+		t.ids[d.id] = d
+		return
+	}
+	d.id = uint32(len(t.ids))
+	t.ids = append(t.ids, d)
 }
 
 // sub returns the record of a directory in d.
@@ -136,21 +153,36 @@ func (t *Table) sub(d *dir, base string) *dir {
 	s := t.dirs[string(t.path)]
 	if s == nil {
 		path := string(t.path)
-		s = &dir{path: path, parent: d, base: base, names: make(map[string]*entry)}
-		t.dirs[path] = s
+		s = &dir{path: path, parent: d, base: path[len(path)-len(base):]}
+		t.add(s)
 	}
 	return s
+}
+
+// use records that what is known of d matters in this round. If a directory that is known says already that d is not there, that
+// one's record is enough.
+func (t *Table) use(d *dir) {
+	if !d.implied {
+		t.used = append(t.used, d)
+	}
 }
 
 // check makes the record of d valid for this generation.
 func (t *Table) check(d *dir) *Doubt {
 	if d.gen == t.gen {
+		if d.round != t.round { // it was checked for an earlier command
+			d.round = t.round
+			if d.parent != nil && t.check(d.parent) == nil && d.parent.there {
+				t.entry(d.parent, d.base)
+			}
+			t.use(d)
+		}
 		return d.err
 	}
 	first := d.gen == 0
-	d.gen = t.gen
-	t.used = append(t.used, d)
-	d.err = nil
+	d.gen, d.round = t.gen, t.round
+	d.err, d.implied = nil, false
+	defer t.use(d)
 	there := true
 	if d.parent != nil { // an answer for one of its names is one for this directory
 		if d.err = t.check(d.parent); d.err != nil {
@@ -165,6 +197,7 @@ func (t *Table) check(d *dir) *Doubt {
 			}
 			there = e.kind == isDir
 		}
+		d.implied = !there
 	}
 	var st stamp.Stamp
 	now := time.Now().UnixNano()
@@ -187,7 +220,7 @@ func (t *Table) check(d *dir) *Doubt {
 	switch {
 	case !there:
 		if d.there {
-			d.version++
+			d.changed = t.changed()
 		}
 		d.there, d.settled = false, false
 		return nil
@@ -205,7 +238,7 @@ func (t *Table) check(d *dir) *Doubt {
 		}
 		d.way = w
 		if !first {
-			d.version++
+			d.changed = t.changed()
 		}
 	}
 	if d.way.apart {

@@ -34,8 +34,9 @@ type entry struct {
 	file  *file       // its content; nil: not read
 	input *Input      // its form in a Set; nil: to be made
 
-	// version grows when its content, or anything else of it that a compiler may see, changes.
-	version uint64
+	// changed is the latest change of its content, or of anything else of it that a compiler may see; 0: it was never looked at.
+	changed uint64
+	asked   uint64 // the last round in which it mattered what it is
 }
 
 // leads says where a link leads. It is separate because few names are links, and there are many names.
@@ -61,14 +62,16 @@ func (t *Table) entry(d *dir, base string) *entry {
 	e := d.names[base]
 	if e == nil {
 		e = &entry{dir: d, base: base}
+		e.asked = t.round
 		d.names[base] = e
-		t.entries++
+		t.takes += e.size()
 		t.look(e)
 		if e.isLink() {
 			d.loose = append(d.loose, e)
 		}
 		return e
 	}
+	e.asked = t.round
 	if e.kind == isFile {
 		t.look(e) // it may have new content
 	}
@@ -80,7 +83,7 @@ func (t *Table) look(e *entry) {
 	if e.gen == t.gen {
 		return
 	}
-	first := e.gen == 0 && e.version == 0
+	first := e.changed == 0
 	e.gen = t.gen
 	was, st, led := e.kind, e.st, e.leads
 	var u unix.Stat_t
@@ -115,14 +118,14 @@ func (t *Table) look(e *entry) {
 		e.kind = isOther
 	}
 	if first {
-		e.version = 1
+		e.changed = t.changes
 		return
 	}
 	if e.kind != was {
-		e.dir.version++
+		e.dir.changed = t.changed()
 	}
 	if e.kind != was || e.st != st || (e.leads == nil) != (led == nil) || e.leads != nil && *e.leads != *led {
-		e.version++
+		e.changed = t.changed()
 		e.file, e.input = nil, nil
 	}
 	if e.file != nil && !e.file.settled {
@@ -134,7 +137,7 @@ func (t *Table) look(e *entry) {
 			d = t.loaded(e.file)
 		}
 		if d != nil || e.file.id != old.id {
-			e.version++
+			e.changed = t.changed()
 			e.input = nil
 		}
 	}

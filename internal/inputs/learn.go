@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"crypto/sha256"
 	"slices"
 	"strings"
 
@@ -10,11 +11,12 @@ import (
 // Learn keeps the compiler's answer about the compile of q after Resolve was in doubt. names are the files
 // that it reads, as the compiler spells them; absent are names that it may have looked for in vain.
 func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
+	key := sha256.Sum256([]byte(q.Key))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer func() { _ = t.settle() }() // the caller already has what it needs
 	t.begin()
-	before := t.units[q.Key]
+	before := t.units[key]
 	if before == nil || before.set != nil || !t.holds(before) {
 		return // something changed while the compiler was asked
 	}
@@ -26,7 +28,7 @@ func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	u := t.resolved(w)
 	u.set = w.finish()
 	u.set.Memo, u.set.Unsure = true, unsure
-	t.units[q.Key] = u
+	t.keep(key, u)
 }
 
 // listed makes the set of what the compiler has listed. The compiler was asked at the time began, in

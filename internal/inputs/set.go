@@ -239,6 +239,7 @@ func (w *walk) finish() *Set {
 			own = own || strings.HasPrefix(real, d.way.real+"/")
 		}
 		if e.input == nil || e.input.Name != real {
+			w.t.takes += inputTakes + int64(len(real))
 			e.input = &Input{Name: real, Len: uint64(e.target().Size), MTime: e.target().MTime, Exec: e.target().Mode&0o111 != 0, System: unit.IsSystemFile(real), ID: e.file.id, bare: e.file.bare, st: *e.target()}
 		}
 		s.Files = append(s.Files, e.input)

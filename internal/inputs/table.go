@@ -1,8 +1,10 @@
 package inputs
 
 import (
+	"crypto/sha256"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/sources"
@@ -12,31 +14,38 @@ import (
 type Options struct {
 	MaxFile  int64 // bytes of a file in a Set (64 MiB)
 	MaxFiles int   // files in a Set (20,000)
-	// Entries and Units bound what is kept: names in directories (200,000), and compile
-	// commands (4,000). When it is exceeded, the Table forgets everything and starts over.
-	Entries, Units int
+	// Memory bounds what is kept, in bytes (256 MiB). When it is exceeded, the Table drops the commands that were used least
+	// recently, and what no other command needs.
+	Memory int64
 }
 
 // Table knows files, directories and units. It may be used concurrently.
 type Table struct {
 	o Options
 
+	begun atomic.Uint64 // gen, for callers that do not have the lock yet
+
 	mu      sync.Mutex
-	gen     uint64 // of checks: one for each Resolve and Learn
+	gen     uint64 // of checks: what was checked in it is not checked again
+	round   uint64 // one for each turn of a Resolve, and each Learn
+	changes uint64 // counts changes of what is known of directories and names
 	dirs    map[string]*dir
+	ids     []*dir // by dir.id; nil: not in use
+	free    []uint32
 	files   map[inode]*file
 	devices map[uint64]bool // whether the file system of each device shows changes reliably
-	units   map[string]*resolved
-	entries int
+	units   map[unitKey]*resolved
+	takes   int64     // bytes that everything takes, about
 	readers []*reader // the first one belongs to the goroutine that holds mu
 	ahead   *ahead    // what is being read in this generation; nil: nothing
 	path    []byte    // buffer for paths
 
 	bases []*Set // bases of other sets, most recently used first
 
-	used []*dir // directories checked in this generation
+	used []*dir // directories checked in this round
 
-	turn int // maxTurn; less in tests
+	turn    int // maxTurn; less in tests
+	dropped uint64
 }
 
 // New returns a Table.
@@ -47,13 +56,10 @@ func New(o Options) *Table {
 	if o.MaxFiles == 0 {
 		o.MaxFiles = 20000
 	}
-	if o.Entries == 0 {
-		o.Entries = 200000
+	if o.Memory == 0 {
+		o.Memory = 256 << 20
 	}
-	if o.Units == 0 {
-		o.Units = 4000
-	}
-	t := &Table{o: o, readers: []*reader{newReader()}, turn: maxTurn}
+	t := &Table{o: o, changes: 1, readers: []*reader{newReader()}, turn: maxTurn}
 	t.forget()
 	return t
 }
@@ -61,27 +67,49 @@ func New(o Options) *Table {
 // forget empties the table.
 func (t *Table) forget() {
 	t.dirs, t.files = make(map[string]*dir), make(map[inode]*file)
-	t.devices, t.units = make(map[uint64]bool), make(map[string]*resolved)
-	t.entries, t.used, t.bases = 0, nil, nil
+	t.devices, t.units = make(map[uint64]bool), make(map[unitKey]*resolved)
+	t.ids, t.free, t.used, t.bases, t.takes = nil, nil, nil, nil, 0
 }
 
+// unitKey is the sum of a Query's Key, which may be long.
+type unitKey = [sha256.Size]byte
+
 // Stats holds how much a Table knows.
-type Stats struct{ Files, Dirs, Units int }
+type Stats struct {
+	Files, Dirs, Units int
+	Bytes              int64  // that it takes, about
+	Most               int64  // Options.Memory
+	Dropped            uint64 // units, for want of memory
+}
 
 // Stats returns how much t knows.
 func (t *Table) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units)}
+	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units), Bytes: t.takes, Most: t.o.Memory, Dropped: t.dropped}
 }
 
-// begin starts a generation of checks.
-func (t *Table) begin() {
-	t.gen++
+// begin starts a round of checks.
+func (t *Table) begin() { t.join(t.gen) }
+
+// join starts a round. came is what begun was when its request came: what was checked in a generation that has begun
+// since then was checked for it as well.
+func (t *Table) join(came uint64) {
+	t.round++
 	t.used = t.used[:0]
-	if t.entries > t.o.Entries || len(t.units) > t.o.Units || len(t.files) > t.o.Entries/4 {
-		t.forget()
+	if t.gen <= came {
+		t.gen++
+		t.begun.Store(t.gen)
 	}
+	if t.takes > t.o.Memory {
+		t.shed()
+	}
+}
+
+// changed notes that something known has changed, and returns the number of that change.
+func (t *Table) changed() uint64 {
+	t.changes++
+	return t.changes
 }
 
 // Query describes one compile whose inputs are wanted.
@@ -153,32 +181,26 @@ func (d *Doubt) Error() string { return d.Name + ": " + d.Why }
 
 // resolved is a compile command and its inputs.
 type resolved struct {
-	dirs    []dirState
-	entries []entryState
-	set     *Set   // nil: the compiler has to be asked
-	doubt   *Doubt // why
-	at      int64  // when that was found
-}
-
-type dirState struct {
-	*dir
-	version uint64
-}
-
-type entryState struct {
-	*entry
-	version uint64
+	dirs    dirSet   // all that the answer depends on,
+	entries []*entry // as the files and precompiled headers,
+	seen    uint64   // and the latest change that it knows of
+	born    uint64   // round in which it was found out
+	used    uint64   // the last round in which it was asked for
+	set     *Set     // nil: the compiler has to be asked
+	doubt   *Doubt   // why
+	at      int64    // when that was found
 }
 
 // holds reports whether everything that u depends on is unchanged.
 func (t *Table) holds(u *resolved) bool {
-	for _, s := range u.dirs {
-		if t.check(s.dir) != nil || s.dir.version != s.version {
+	u.used = t.round
+	for id := range u.dirs.all {
+		if d := t.ids[id]; t.check(d) != nil || d.changed > u.seen {
 			return false
 		}
 	}
-	for _, s := range u.entries {
-		if t.look(s.entry); s.entry.version != s.version {
+	for _, e := range u.entries {
+		if t.look(e); e.changed > u.seen {
 			return false
 		}
 	}
@@ -205,7 +227,7 @@ var again = &Doubt{Why: "again"}
 func (t *Table) Resolve(q *Query) (*Set, error) {
 	var macros *macroTable
 	for turn := 1; ; turn++ {
-		set, w, doubt := t.try(q, macros, turn < mostTurns)
+		set, w, doubt := t.try(q, t.begun.Load(), macros, turn < mostTurns)
 		switch {
 		case doubt == nil:
 			return set, nil
@@ -217,12 +239,13 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 }
 
 // try takes one turn of a Resolve. macros are those of the turn before.
-func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *Doubt) {
+func (t *Table) try(q *Query, came uint64, macros *macroTable, bounded bool) (*Set, *walk, *Doubt) {
+	key := sha256.Sum256([]byte(q.Key))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer func() { _ = t.settle() }() // the caller already has what it needs
-	t.begin()
-	last := t.units[q.Key]
+	t.join(came)
+	last := t.units[key]
 	if u := last; u != nil && t.holds(u) {
 		if u.set == nil {
 			u.at = time.Now().UnixNano()
@@ -241,9 +264,9 @@ func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *D
 	if d != nil {
 		if w.whole {
 			u.doubt = d
-			t.units[q.Key] = u
+			t.keep(key, u)
 		} else {
-			delete(t.units, q.Key)
+			delete(t.units, key)
 		}
 		return nil, nil, d
 	}
@@ -251,22 +274,24 @@ func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *D
 	if last != nil && last.set != nil {
 		u.set.compare(last.set)
 	}
-	t.units[q.Key] = u
+	t.keep(key, u)
 	return u.set, nil, nil
+}
+
+// keep makes u what is known of the unit key.
+func (t *Table) keep(key unitKey, u *resolved) {
+	if old := t.units[key]; old != nil {
+		t.takes -= old.size()
+	}
+	t.units[key] = u
+	t.takes += u.size()
 }
 
 // resolved makes one of everything that w has examined.
 func (t *Table) resolved(w *walk) *resolved {
-	u := &resolved{dirs: make([]dirState, 0, len(t.used)), entries: make([]entryState, 0, len(w.hits))}
-	for _, d := range t.used {
-		u.dirs = append(u.dirs, dirState{d, d.version})
+	ids := make([]uint32, len(t.used))
+	for i, d := range t.used {
+		ids[i] = d.id
 	}
-	for _, e := range w.hits {
-		u.entries = append(u.entries, entryState{e, e.version})
-	}
-	for _, e := range w.images {
-		u.entries = append(u.entries, entryState{e, e.version})
-	}
-	u.dirs, u.entries = slices.Clip(u.dirs), slices.Clip(u.entries)
-	return u
+	return &resolved{dirs: newDirSet(ids), entries: slices.Concat(w.hits, w.images), seen: t.changes, born: t.round, used: t.round}
 }

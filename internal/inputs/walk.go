@@ -369,6 +369,12 @@ func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 			k := strings.LastIndexByte(name, '/')
 			at, name = t.dirAt(at.path+"/"+name[:k]), name[k+1:]
 		default:
+			if d := t.check(at); d != nil || !at.there {
+				return nil, d
+			}
+			if e := t.entry(at, part); e.kind == isAbsent || e.kind == isFile {
+				return nil, nil // it needs no record
+			}
 			at, name = t.sub(at, part), name[i+1:]
 		}
 	}
