@@ -26,6 +26,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/tiers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -326,7 +327,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 	if err != nil {
 		name = fmt.Sprintf("uid %d", os.Getuid())
 	}
-	live := d.live(c)
+	live, memory := d.live(c), machine.ReadMemory().Total
 	eager := int64(c.Buffers.Eager)
 	if eager == 0 {
 		eager = -1
@@ -336,7 +337,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		Copies:        c.Cache.Replicas,
 		BaseDir:       c.Cache.BaseDir,
 		Wait:          c.Waiting(),
-		Slots:         c.Buffers.Slots,
+		Slots:         c.Buffers.SlotsFor(memory),
 		SlotSize:      int64(c.Buffers.Slot),
 		SinkSize:      int64(c.Buffers.Sink),
 		Source:        int64(c.Buffers.Source),
@@ -345,6 +346,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		Prefault:      int64(c.Buffers.Prefault),
 		Eager:         eager,
 		Carrier:       c.Manager.Carrier,
+		Inputs:        c.Manager.InputsFor(memory),
 		Preprocessors: live.Preprocessors,
 		LocalJobs:     live.LocalJobs,
 		LocalShare:    live.LocalShare,

@@ -148,8 +148,16 @@ type Buffers struct {
 	Result   Size `yaml:"result"`   // largest result of a job; what exceeds a sink is fetched
 	Large    Size `yaml:"large"`    // everything fetched, together; 0 = nothing is fetched
 	Prefault Size `yaml:"prefault"` // part of each that is kept in memory
-	Slots    int  `yaml:"slots"`    // jobs in flight at a time
+	Slots    int  `yaml:"slots"`    // jobs in flight at a time; 0 = as many as there is memory for (SlotsFor)
 	Eager    Size `yaml:"eager"`    // largest arguments and source that travel inside a message; 0 = none
+}
+
+// SlotsFor returns how many jobs may be in flight at a time on a machine with total bytes of memory. A total of 0 is not known.
+func (b *Buffers) SlotsFor(total uint64) int {
+	if b.Slots != 0 {
+		return b.Slots
+	}
+	return int(min(max(total/4/(16*uint64(MiB)), 64), 1024))
 }
 
 // Store configures what a daemon keeps of its clients' files for their later jobs.
@@ -187,6 +195,16 @@ type Manager struct {
 	Socket   string        `yaml:"socket"`    // empty = cm.sock in the state directory
 	IdleExit time.Duration `yaml:"idle-exit"` // 0 = never; the default is for managers that a wrapper started
 	Carrier  string        `yaml:"carrier"`   // how sources get to hosts: auto, write, eager, pull
+	Inputs   Size          `yaml:"inputs"`    // memory of what is known of commands and files; 0 = a part of the machine's (InputsFor)
+}
+
+// InputsFor returns how much memory a manager may take, of total bytes, for what it knows of commands and files. A total of 0 is
+// not known.
+func (m *Manager) InputsFor(total uint64) int64 {
+	if m.Inputs != 0 {
+		return int64(m.Inputs)
+	}
+	return int64(min(max(total/16, 128*uint64(MiB)), 4*uint64(GiB)))
 }
 
 // Daemon holds rdistccd's own settings.
@@ -249,7 +267,7 @@ func Default() *Config {
 			Audit:        0.002,
 		},
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
-		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64, Eager: 16 * KiB},
+		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB, ResultsDisk: GiB},
 		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},

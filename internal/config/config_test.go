@@ -357,7 +357,7 @@ func TestDiffering(t *testing.T) {
 	if got := c.Differing(old); !reflect.DeepEqual(got, []string{"hosts"}) {
 		t.Errorf("beside those that were kept %q differ", got)
 	}
-	if c.Log.File != "/x" || c.Origin("log.file") != "f:4" || c.Buffers.Slots != 64 || c.Origin("buffers.slots") != "default" {
+	if c.Log.File != "/x" || c.Origin("log.file") != "f:4" || c.Buffers.Slots != 0 || c.Origin("buffers.slots") != "default" {
 		t.Errorf("kept were %+v of %s, %d of %s", c.Log, c.Origin("log.file"), c.Buffers.Slots, c.Origin("buffers.slots"))
 	}
 }
@@ -398,5 +398,23 @@ func TestGroups(t *testing.T) {
 	}
 	if got := Default().Groups(); len(got) != 0 {
 		t.Errorf("by default %v", got)
+	}
+}
+
+// TestSizesOfTheMachine: what a manager takes by default follows its machine's memory, within bounds, and a setting replaces it.
+func TestSizesOfTheMachine(t *testing.T) {
+	for _, k := range []struct {
+		total  uint64
+		slots  int
+		inputs Size
+	}{{0, 64, 128 * MiB}, {uint64(2 * GiB), 64, 128 * MiB}, {uint64(24 * GiB), 384, 1536 * MiB}, {uint64(1024 * GiB), 1024, 4 * GiB}} {
+		c := Default()
+		if n, in := c.Buffers.SlotsFor(k.total), c.Manager.InputsFor(k.total); n != k.slots || in != int64(k.inputs) {
+			t.Errorf("%d bytes: %d slots and %d bytes for inputs, want %d and %d", k.total, n, in, k.slots, k.inputs)
+		}
+		c.Buffers.Slots, c.Manager.Inputs = 7, 16*MiB
+		if n, in := c.Buffers.SlotsFor(k.total), c.Manager.InputsFor(k.total); n != 7 || in != int64(16*MiB) {
+			t.Errorf("%d bytes: %d slots and %d bytes for inputs, and not those of the settings", k.total, n, in)
+		}
 	}
 }

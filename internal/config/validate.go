@@ -65,7 +65,7 @@ func (c *Config) Validate() error {
 		{"buffers.result", sized(c.Buffers.Result, 64*KiB, 4*GiB)},
 		{"buffers.large", sized(c.Buffers.Large, 0, 1024*GiB)},
 		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
-		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
+		{"buffers.slots", between(c.Buffers.Slots, 0, 4096)},
 		{"cache.dir", absoluteOrEmpty(c.Cache.Dir)},
 		{"cache.base-dir", absoluteOrEmpty(c.Cache.BaseDir)},
 		{"cache.replicas", between(c.Cache.Replicas, 1, 8)},
@@ -92,6 +92,7 @@ func (c *Config) Validate() error {
 		{"daemon.provider", provider(c.Daemon.Provider)},
 		{"daemon.slot-access", oneOf(c.Daemon.SlotAccess, "auto", "anew", "kept")},
 		{"manager.carrier", oneOf(c.Manager.Carrier, "auto", "write", "eager", "pull")},
+		{"manager.inputs", sized0(c.Manager.Inputs, 16*MiB, 1024*GiB)},
 		{"daemon.carriers", carriers(c.Daemon.Carriers)},
 		{"daemon.jobs", between(c.Daemon.Jobs, 0, 10000)},
 		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
@@ -186,11 +187,14 @@ func resultsDisk(s Size) error {
 }
 
 // storeMemory checks a size: with less than 16 MiB not even one compile's headers would stay.
-func storeMemory(s Size) error {
+func storeMemory(s Size) error { return sized0(s, 16*MiB, 1024*GiB) }
+
+// sized0 is sized for a size that may also be 0.
+func sized0(s, least, most Size) error {
 	if s == 0 {
 		return nil
 	}
-	return sized(s, 16*MiB, 1024*GiB)
+	return sized(s, least, most)
 }
 
 // checkHosts names the line of the entry that cannot be used.

@@ -307,6 +307,9 @@ func (d *doctor) managerLine(f *findings) {
 		f.warn("manager", fmt.Sprintf("process %d: %s", s.PID, strings.Join(s.SettingNotes(), "; ")), remedy)
 	default:
 		f.ok("manager", "%s, process %d, up %s", s.Version, s.PID, figure.Age(time.Since(s.Since)))
+		if note := s.SlotNote(); note != "" {
+			f.warn("places", note, "raise buffers.slots in the configuration of this machine")
+		}
 		d.twiceLine(f)
 	}
 }

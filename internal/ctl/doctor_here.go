@@ -131,9 +131,10 @@ func (d *doctor) socketDir(f *findings) {
 // capacity checks whether there is enough memory for slots.
 func (d *doctor) capacity(f *findings) {
 	b := &d.cfg.Buffers
-	need := uint64(b.Slots) * uint64(b.Prefault)
-	free := memoryAvailable()
-	text := fmt.Sprintf("%s, %s of memory available; %s that keep up to %s", figure.Count(d.c.cores, "core"), figure.Bytes(free), figure.Count(b.Slots, "slot"), figure.Bytes(need))
+	slots := b.SlotsFor(memoryOf("MemTotal:"))
+	need := uint64(slots) * uint64(b.Prefault)
+	free := memoryOf("MemAvailable:")
+	text := fmt.Sprintf("%s, %s of memory available; %s that keep up to %s", figure.Count(d.c.cores, "core"), figure.Bytes(free), figure.Count(slots, "slot"), figure.Bytes(need))
 	if free > 0 && free < need+(256<<20) {
 		f.warn("capacity", text, "lower buffers.slots or buffers.prefault in the configuration, or end what takes the memory")
 		return
@@ -141,15 +142,15 @@ func (d *doctor) capacity(f *findings) {
 	f.ok("capacity", "%s", text)
 }
 
-// memoryAvailable returns how much memory the kernel says is available without swapping, in bytes; 0: it
+// memoryOf returns the value of a line of /proc/meminfo in bytes, such as what is available without swapping; 0: the kernel
 // does not say.
-func memoryAvailable() uint64 {
+func memoryOf(line string) uint64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(text) {
-		if f := bytes.Fields(line); len(f) == 3 && string(f[0]) == "MemAvailable:" {
+	for l := range bytes.Lines(text) {
+		if f := bytes.Fields(l); len(f) == 3 && string(f[0]) == line {
 			n, _ := strconv.ParseUint(string(f[1]), 10, 64) // 0 if it is not a number
 			return n << 10
 		}

@@ -88,6 +88,9 @@ func statusText(s *report.Status, now time.Time) []byte {
 		b.WriteString("; " + w)
 	}
 	b.WriteString("\n")
+	if note := s.SlotNote(); note != "" {
+		b.WriteString(note + "\n")
+	}
 	return append(b.Bytes(), statusBody(s, now)...)
 }
 
@@ -126,6 +129,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 	}
 	b.Write(groupLines(s.Hosts))
 	b.Write(inputLines(&s.Inputs))
+	b.Write(knownLine(&s.Known))
 	if len(s.Hosts) > 0 && s.NoHosts > 0 {
 		fmt.Fprintf(&b, "\n%s found no hosts configured\n", figure.Count(int(s.NoHosts), "job"))
 	}
@@ -262,6 +266,18 @@ func inputLines(c *report.InputCounts) []byte {
 		text = fmt.Appendf(text, "why the compiler here was asked: %s\n", strings.Join(c.DoubtCounts(), ", "))
 	}
 	return text
+}
+
+// knownLine says how much the manager knows of what commands read; it is empty without any.
+func knownLine(k *report.Known) []byte {
+	if k.Commands == 0 {
+		return nil
+	}
+	line := fmt.Appendf(nil, "known: what %s read, %s in %s of at most %s", figure.Count(k.Commands, "command"), figure.Count(k.Files, "file"), figure.Bytes(uint64(k.Bytes)), figure.Bytes(uint64(k.Most)))
+	if k.Dropped > 0 {
+		line = fmt.Appendf(line, "; %s dropped since for want of memory (manager.inputs)", figure.Count(int(k.Dropped), "command"))
+	}
+	return append(line, '\n')
 }
 
 // maxTroubles is how many lines of trouble a status shows.

@@ -41,7 +41,7 @@ func New(o Options) (*Manager, error) {
 		places:   semaphore.NewWeighted(int64(o.MaxWrappers)),
 		underway: underway.New(),
 		lists:    lists.New(lists.Options{Own: o.Hosts, Find: o.Find, AnyUser: o.AnyUser}),
-		known:    known.New(o.SlotSize, o.Log),
+		known:    known.New(o.Source, o.Inputs, o.Log),
 		past:     openPast(o.History, o.Log),
 	}
 	m.now.Store(&live)

@@ -98,6 +98,7 @@ type Options struct {
 	Large         int64                 // bytes that all fetched or leased for fetching may take (none)
 	Eager         int64                 // bytes of a source at most that travels inside a message where Carrier is auto (16 KiB; negative: none)
 	Prefault      int64                 // bytes that each slot and sink keeps allocated (1 MiB)
+	Inputs        int64                 // bytes of what is known of commands and files (256 MiB)
 	Preprocessors int                   // at a time (twice the cores)
 	LocalJobs     int                   // at a time (the cores)
 	MaxWrappers   int                   // connections at a time (1024)
@@ -140,6 +141,7 @@ func (o *Options) defaults() {
 	}
 	setDefault(&o.Eager, 16<<10)
 	setDefault(&o.Prefault, min(1<<20, o.SlotSize, o.SinkSize))
+	setDefault(&o.Inputs, 256<<20)
 	setDefault(&o.MaxWrappers, 1024)
 	setDefault(&o.Dials, dialsAtATime())
 	setDefault(&o.DialTimeout, 4*time.Second)

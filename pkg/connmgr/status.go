@@ -25,6 +25,8 @@ func (m *Manager) Status() report.Status {
 	_, s.Waiting.Preprocess = m.turns.cpp.Load()
 	_, s.Waiting.Local = m.turns.local.Load()
 
+	known := m.known.Stats()
+	s.Known = report.Known{Commands: known.Units, Files: known.Files, Bytes: 2 * known.Bytes, Most: 2 * known.Most, Dropped: known.Dropped}
 	s.Underway = m.underway.List(time.Now())
 	s.Running = len(s.Underway)
 	hosts := m.farm.Snapshot(named)

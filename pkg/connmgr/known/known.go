@@ -61,10 +61,6 @@ func (k *Job) Unread(output func(index int) []byte) (u inputs.Unread, ok bool) {
 	return k.Set.Unread(k.Body.Cwd, output(k.rules.Output), k.rules.All)
 }
 
-// maxFile is the size of the largest file, in bytes, of a job whose inputs are known. Jobs with larger files
-// use a slot, which keeps no copy.
-const maxFile = 64 << 20
-
 // maxKept is the size of the largest source, in bytes, that is kept for a second host.
 const maxKept = 1 << 20
 
@@ -95,18 +91,23 @@ const Image = reason.NotReproducible + inputs.DoubtPCH
 // Table holds what is known about files and about what commands read. It is safe for concurrent use.
 type Table struct {
 	inputs *inputs.Table
-	most   uint64 // largest job, in bytes
+	most   uint64 // bytes that all that a job reads may have together
 	log    *slog.Logger
 	images images
 }
 
-// New returns an empty table. slot is the size of the largest job, in bytes, that is written to a host.
-func New(slot int64, log *slog.Logger) *Table {
-	return &Table{inputs: inputs.New(inputs.Options{MaxFile: min(slot, maxFile)}), most: uint64(slot) / 2, log: log}
+// New returns an empty table. source is the size of the largest job, in bytes, that can be sent: what a host holds
+// is not. memory is how many bytes
+// the table may take with garbage that waits for its collection, which may be as much again.
+func New(source, memory int64, log *slog.Logger) *Table {
+	return &Table{inputs: inputs.New(inputs.Options{MaxFile: source, Memory: memory / 2}), most: uint64(max(source/2, source-job.MaxBodyLen)), log: log}
 }
 
 // Files returns the number of files whose contents and include directives are known.
 func (t *Table) Files() int { return t.inputs.Stats().Files }
+
+// Stats returns how much is known, and how many bytes it takes.
+func (t *Table) Stats() inputs.Stats { return t.inputs.Stats() }
 
 // Command is what a job is made from.
 type Command struct {
@@ -177,7 +178,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if why != "" {
 		return nil, nil, why
 	}
-	if total(set, used) > t.most {
+	if total(set, used) > t.most || !listable(set) {
 		return nil, nil, unknownSize
 	}
 	args := plan.Whole()
@@ -230,6 +231,16 @@ func total(set *inputs.Set, used []*recipe) uint64 {
 		n += r.set.Len
 	}
 	return n
+}
+
+// listable reports whether a host takes the lists of a set.
+func listable(s *inputs.Set) bool {
+	length := 0
+	for ; s != nil; s = s.Base() {
+		_, n := s.List()
+		length += n
+	}
+	return length <= job.MaxBodyLen
 }
 
 // variables returns a look-up in variables, NAME=value each.

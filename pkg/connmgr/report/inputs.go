@@ -63,3 +63,13 @@ func (b *Book) Inputs() InputCounts {
 	c.Doubts = maps.Clone(c.Doubts)
 	return c
 }
+
+// Known is how much a manager knows of what commands read.
+type Known struct {
+	Commands int   `json:"commands"`
+	Files    int   `json:"files"`
+	Bytes    int64 `json:"bytes"`      // that it takes, about
+	Most     int64 `json:"most_bytes"` // at most (manager.inputs)
+	// Dropped counts the commands that went for want of memory. Their files are looked at anew when they come again.
+	Dropped uint64 `json:"dropped"`
+}

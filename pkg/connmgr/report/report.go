@@ -36,6 +36,7 @@ type Status struct {
 	NoHosts uint64         `json:"no_hosts"`          // local compiles because no host was configured
 	Jobs    []JobCount     `json:"jobs"`
 	Inputs  InputCounts    `json:"inputs"`
+	Known   Known          `json:"known"`
 	Cache   CacheCounts    `json:"cache"`
 	Running int            `json:"running"` // commands under way
 	// Underway are the commands under way, the oldest first.
@@ -276,6 +277,20 @@ type SlotStatus struct {
 	Max    int `json:"max"`
 	Leased int `json:"leased"`
 	Free   int `json:"free"`
+}
+
+// SlotNote says that not all places of the hosts can be used at a time because there are fewer slots; "": they can.
+func (s *Status) SlotNote() string {
+	places := 0
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.Load != nil && h.Usable() {
+			places += int(h.Load.Jobs)
+		}
+	}
+	if s.Slots.Max == 0 || places <= s.Slots.Max {
+		return ""
+	}
+	return fmt.Sprintf("at most %d jobs are under way at a time (buffers.slots), and the hosts have %d places", s.Slots.Max, places)
 }
 
 // WaitingStatus counts commands that wait.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 func TestLikeness(t *testing.T) {
@@ -176,5 +178,18 @@ func TestOfBuild(t *testing.T) {
 	}
 	if lost := take(); lost != 5 {
 		t.Errorf("%d lost, want 5", lost)
+	}
+}
+
+// TestSlotNote: a status says when the bound on jobs at a time is below the places of its hosts.
+func TestSlotNote(t *testing.T) {
+	up := func(jobs uint16) HostStatus { return HostStatus{State: "up", Tools: 1, Load: &job.Load{Jobs: jobs}} }
+	s := Status{Slots: SlotStatus{Max: 64}, Hosts: []HostStatus{up(40), up(24), {State: "down", Load: &job.Load{Jobs: 100}}}}
+	if note := s.SlotNote(); note != "" {
+		t.Errorf("%q, and all places can be used", note)
+	}
+	s.Hosts = append(s.Hosts, up(8))
+	if note := s.SlotNote(); note != "at most 64 jobs are under way at a time (buffers.slots), and the hosts have 72 places" {
+		t.Errorf("%q", note)
 	}
 }
