@@ -2,8 +2,10 @@ package inputs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -130,5 +132,23 @@ func put(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestManyHeaders: a unit may read more headers than it has any need to.
+func TestManyHeaders(t *testing.T) {
+	dir := t.TempDir()
+	var text strings.Builder
+	for i := range 20_100 {
+		put(t, fmt.Sprintf("%s/h%d.h", dir, i), "")
+		fmt.Fprintf(&text, "#include \"h%d.h\"\n", i)
+	}
+	put(t, dir+"/x.c", text.String())
+	s, err := New(Options{}).Resolve(&Query{Key: "x", Source: "x.c", Cwd: dir, GCC: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Files) != 20_101 {
+		t.Errorf("%d files", len(s.Files))
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Options configures a Table. A zero field takes the default in parentheses.
 type Options struct {
 	MaxFile  int64 // bytes of a file in a Set (64 MiB)
-	MaxFiles int   // files in a Set (20,000)
+	MaxFiles int   // files in a Set (100,000)
 	// Memory bounds what is kept, in bytes (256 MiB). When it is exceeded, the Table drops the commands that were used least
 	// recently, and what no other command needs.
 	Memory int64
@@ -54,7 +54,7 @@ func New(o Options) *Table {
 		o.MaxFile = 64 << 20
 	}
 	if o.MaxFiles == 0 {
-		o.MaxFiles = 20000
+		o.MaxFiles = 100000
 	}
 	if o.Memory == 0 {
 		o.Memory = 256 << 20

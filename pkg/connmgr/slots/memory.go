@@ -59,7 +59,7 @@ type Memory struct {
 // Open returns a Memory with the options o.
 func Open(o Options) (x *Memory, err error) {
 	x = &Memory{Sizes: o.Sizes, log: o.Log, large: semaphore.NewWeighted(o.Large),
-		Scratch: NewScratch(max(2*o.Slot, 1<<maxScratchKept)), Texts: NewScratch(max(2*o.Slot, 1<<maxScratchKept))}
+		Scratch: NewScratch(max(2*o.Slot, 1<<maxScratchKept)), Texts: NewScratch(max(2*o.Slot, 2*o.Source, 1<<maxScratchKept))}
 	if x.sources, err = shm.NewPool(shm.Options{Name: "rdistcc-source", Size: o.Source, Map: o.Slot, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err
 	}
