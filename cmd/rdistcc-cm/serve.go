@@ -123,6 +123,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	o.Find = found.List
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
 	state := cmp.Or(config.StateHome(os.Getenv), ipc.StateDir(os.Getenv))
+	o.Holdings = filepath.Join(state, "held")
 	o.History, o.Headers = filepath.Join(state, "history"), filepath.Join(state, "headers")
 	if o.Results, err = tiers.Open(d.cfg, os.Getenv); err != nil {
 		return errors.Join(err, listener.Close())

@@ -37,11 +37,13 @@ func (m *Manager) keepNow(now time.Time) {
 	if m.o.Kept == "" || !m.account.due(now) {
 		return
 	}
+	m.saveHeld()
 	m.keep(report.Kept{Status: m.Status(), Stats: m.Stats()})
 }
 
 // keepLast writes what the manager knows at its end, while its connections still exist.
 func (m *Manager) keepLast() {
+	m.saveHeld()
 	served, why := m.service.past()
 	if m.o.Kept != "" && served && !m.service.left.Load() { // otherwise the file is the successor's
 		m.keep(report.Kept{Ended: true, Why: why, Status: m.Status(), Stats: m.Stats()})

@@ -16,7 +16,7 @@
 // The files of this package tie these together, from the ground up. No file calls one that is named below it:
 //
 //	options live service         the settings; whether the socket is served
-//	told hungry past account     what builds were told, what earlier compiles took, the record of all commands
+//	told hungry past held account  what builds were told, what earlier compiles took, what hosts hold, the record of all commands
 //	nearest                      why the cache has no result of a command
 //	manager                      the parts of a Manager, and a client: its side of one wrapper
 //	status keep                  what the manager knows, and how it is kept on disk
@@ -91,6 +91,7 @@ type Manager struct {
 	turns     turns
 	compilers *compilers.Table
 	past      *past
+	held      *held
 	paired    paired.Table
 	account   account
 	told      told

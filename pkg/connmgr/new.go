@@ -43,6 +43,7 @@ func New(o Options) (*Manager, error) {
 		lists:    lists.New(lists.Options{Own: o.Hosts, Find: o.Find, AnyUser: o.AnyUser}),
 		known:    known.New(o.Source, o.Inputs, o.Log),
 		past:     openPast(o.History, o.Log),
+		held:     newHeld(o.Holdings),
 	}
 	m.now.Store(&live)
 	m.known.Keep(o.Headers)
@@ -88,6 +89,7 @@ func (m *Manager) farmOptions() farm.Options {
 		Bare:   m.base.Carriers.Carrier == job.Pull && !m.base.Carriers.Auto,
 		Device: o.Device, Wait: o.Wait, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Version: o.Version, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,
+		Held: m.held.of,
 		Here: func() scheduler.Load {
 			cpp, _ := m.turns.cpp.Load()
 			local, queued := m.turns.local.Load()

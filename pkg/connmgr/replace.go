@@ -47,6 +47,7 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	}
 	m.o.Log.Info("another manager serves the socket now; what runs is finished here")
 	m.saveHistory()
+	m.saveHeld()
 	m.saveHeaders()
 	m.service.handOn(l)
 	m.Stop()

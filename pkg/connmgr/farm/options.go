@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -26,6 +27,8 @@ type Options struct {
 
 	Drained     []string                   // addresses of hosts that were drained by hand earlier
 	SaveDrained func(addrs []string) error // saves the addresses of those that are drained now
+
+	Held func(addr string) *holdings.Record // what a host held when an earlier manager ended; nil: nothing (unknown)
 
 	// The next three may be called with the farm's lock held, and must not call the farm.
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -98,6 +99,18 @@ func (f *Farm) Totals() (list []report.HostStats) {
 	}
 	slices.SortFunc(list, func(a, b report.HostStats) int { return cmp.Compare(a.Host, b.Host) })
 	return list
+}
+
+// Held returns what each host holds.
+func (f *Farm) Held() (records []*holdings.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.hosts {
+		if r := h.Holds.Record(h.Addr); r != nil {
+			records = append(records, r)
+		}
+	}
+	return records
 }
 
 // unusedLocked returns the state of a host that no job has asked for yet.

@@ -24,6 +24,9 @@ func (f *Farm) hostLocked(addr string) *Host {
 	h := f.hosts[addr]
 	if h == nil {
 		h = &Host{f: f, Addr: addr, grow: make(chan struct{}, 1), kick: make(chan struct{}, 1), lastWant: time.Now()}
+		if f.o.Held != nil {
+			h.Holds.Recall(f.o.Held(addr))
+		}
 		f.hosts[addr] = h
 		f.running.Go(func() { h.run(f.ctx) })
 	}

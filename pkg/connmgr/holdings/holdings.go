@@ -32,6 +32,8 @@ type Ledger struct {
 	keeps  uint64
 	sent   uint64 // bytes of contents
 	spared uint64 // bytes of contents that did not need to be sent
+
+	recalled *Record // what an earlier manager knew, until the host's epoch is known; nil: nothing
 }
 
 // maxWrong is how many system headers a host may lack before it is assumed to have none of them.
@@ -99,6 +101,7 @@ func (h *Ledger) claim(l Way, sets []*inputs.Set) *Load {
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
 		h.epoch, h.known, h.wrong = epoch, make(map[unit.ContentID]*holding), make(map[unit.ContentID]bool)
 		h.unlike, h.keeps, h.sent = false, 0, 0
+		h.restoreLocked()
 	}
 	w := &Load{h: h, way: l}
 	var named []*holding
