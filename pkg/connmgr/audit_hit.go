@@ -24,25 +24,47 @@ type hit struct {
 	mem    []byte // its outputs
 }
 
-// auditHit audits a hit if it is sampled. e's outputs are copied.
+// auditHit audits a hit of a job whose inputs are known, if it is sampled. e's outputs are copied.
 func (c *client) auditHit(k *known.Job, e *resultcache.Entry, tier string) {
-	m := c.m
-	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(c.list.Sched) == 0 {
+	if !c.samplesHit() {
 		return
 	}
-	if m.auditing.Add(1) > maxAudits {
-		m.auditing.Add(-1)
-		return
-	}
-	t := c.knownTask(k)
-	req := c.request(t.Total(), true)
-	req.Cost = t.Cost
-	h := &hit{audit: &audit{m: m, t: t, job: req}, key: e.Key, exact: c.names(k).exact, tier: tier, origin: e.Origin}
+	h := c.newHit(c.knownTask(k), e, tier, true)
+	h.exact = c.names(k).exact
 	if c.stepsTwice(k) {
 		h.lists = manifestOf(c.compiler.ID, k)
 	}
-	h.result, h.mem = outputsOf(e)
 	h.begin(h.run, func() {})
+}
+
+// auditText does the same for a hit that was found by the text of t.
+func (c *client) auditText(t *attempt.Task, e *resultcache.Entry, tier string) {
+	if c.samplesHit() {
+		h := c.newHit(t, e, tier, false)
+		h.begin(h.run, t.Source.Share().Drop)
+	}
+}
+
+// samplesHit decides whether a hit is audited, and counts it among the audits under way if it is.
+func (c *client) samplesHit() bool {
+	m := c.m
+	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(c.list.Sched) == 0 {
+		return false
+	}
+	if m.auditing.Add(1) > maxAudits {
+		m.auditing.Add(-1)
+		return false
+	}
+	return true
+}
+
+// newHit returns the audit of a hit. tree says that only a host with private trees can repeat it.
+func (c *client) newHit(t *attempt.Task, e *resultcache.Entry, tier string, tree bool) *hit {
+	req := c.request(t.Total(), tree)
+	req.Cost = t.Cost
+	h := &hit{audit: &audit{m: c.m, t: t, job: req}, key: e.Key, exact: e.Key, tier: tier, origin: e.Origin}
+	h.result, h.mem = outputsOf(e)
+	return h
 }
 
 // outputsOf returns an entry as a host would have answered, with a copy of its outputs.

@@ -27,6 +27,7 @@ func (c *client) compileText(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 		}})
 		if e != nil {
 			c.record.Missed = ""
+			c.auditText(t, e, tier)
 			return c.hit(e, tier), nil
 		}
 		c.record.Missed = missedText
