@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -73,8 +74,11 @@ func scripts(ctx context.Context, dir, bin string) testscript.Params {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "trees": // hosts are sure to have private trees; and mounts can be made
+				return privatetree.MayMount(), nil
 			}
 			return false, errors.New("unknown condition " + cond)
 		},

@@ -26,7 +26,7 @@ func TestMemoryIsPrivate(t *testing.T) {
 	}
 	base := t.TempDir()
 	config := configFile(t, "")
-	for _, err := range []error{os.Chmod(config, 0o644), os.Chmod(filepath.Dir(config), 0o755), os.Chmod(filepath.Dir(exe), 0o755), os.Chmod(filepath.Dir(filepath.Dir(exe)), 0o755), os.Chown(base, 65534, 65534)} {
+	for _, err := range []error{os.Chmod(config, 0o644), os.Chmod(exe, 0o755), os.Chmod(filepath.Dir(config), 0o755), os.Chmod(filepath.Dir(exe), 0o755), os.Chmod(filepath.Dir(filepath.Dir(exe)), 0o755), os.Chown(base, 65534, 65534)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -251,12 +251,12 @@ var attempts = map[string]struct {
 	"ptrace":         {try: func(string) error { return callError(unix.SYS_PTRACE, unix.PTRACE_TRACEME) }, never: true},
 	"bpf":            {try: func(string) error { return callError(unix.SYS_BPF, 0, 0, 0) }, never: true, remark: "EINVAL EPERM"},
 	"io_uring":       {try: func(string) error { return callError(unix.SYS_IO_URING_SETUP, 0, 0) }, never: true, remark: "EINVAL EFAULT EPERM ENOSYS"},
-	"keyctl":         {try: func(string) error { return callError(unix.SYS_KEYCTL, 0, ^uintptr(2), 1) }, never: true},
+	"keyctl":         {try: func(string) error { return callError(unix.SYS_KEYCTL, 0, ^uintptr(2), 1) }, never: true, remark: "EPERM"},
 	"read memory":    {try: func(string) error { return callError(unix.SYS_PROCESS_VM_READV, uintptr(os.Getpid()), 0, 0, 0, 0, 0) }, never: true},
 	"user ns":        {try: func(string) error { return unshareThread(unix.CLONE_NEWNS) }, never: true, remark: "EPERM"},
 	"mount":          {try: func(dir string) error { return unix.Mount("x", dir, "nosuchfs", 0, "") }, never: true, remark: "ENODEV EPERM"},
 	"open by handle": {try: func(string) error { return callError(unix.SYS_OPEN_BY_HANDLE_AT, 0, 0, 0) }, never: true, remark: "EPERM EFAULT"},
-	"new namespaces": {try: func(string) error { return callError(unix.SYS_CLONE, unix.CLONE_NEWUSER|unix.CLONE_FS, 0, 0, 0, 0) }, never: true, remark: "EINVAL"},
+	"new namespaces": {try: func(string) error { return callError(unix.SYS_CLONE, unix.CLONE_NEWUSER|unix.CLONE_FS, 0, 0, 0, 0) }, never: true, remark: "EINVAL EPERM"},
 }
 
 func setID(dir string, chmod func(string) error) error {

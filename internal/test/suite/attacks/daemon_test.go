@@ -17,8 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // plainUser is the ordinary user that daemons run as: a number not used by any other account.
@@ -66,6 +68,7 @@ type daemon struct {
 // which everything that appears is a job's doing.
 func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	t.Helper()
+	needMounts(t)
 	d := &daemon{mode: m, log: filepath.Join(c.dir, "log/daemon.log"), done: make(chan struct{})}
 	ports, err := farm.FreePorts(2)
 	if err != nil {
@@ -134,6 +137,14 @@ func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 		}
 	}
 	return d
+}
+
+// needMounts skips a test as root where root may not make the mounts that keep the jobs' harm apart.
+func needMounts(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 && !privatetree.MayMount() {
+		need.Skipf(t, need.Sandbox, "needs CAP_SYS_ADMIN, as root: mounts of its own")
+	}
 }
 
 // know tells the daemon exe what is known of the compilers: it would otherwise start a few hundred while the attacks run.

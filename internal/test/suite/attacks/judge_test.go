@@ -470,9 +470,10 @@ func (s *site) own(pid int) bool {
 	dir := "/proc/" + strconv.Itoa(pid)
 	fi, err := os.Stat(dir + "/exe")
 	if errors.Is(err, os.ErrPermission) {
-		// An ordinary user cannot look into its own daemon, which is not dumpable, and can into every compile.
+		// An ordinary user cannot look into its own daemon, which is not dumpable, nor into what that starts from /proc/self/exe,
+		// and can into every compile.
 		name, err := os.ReadFile(dir + "/comm")
-		return err == nil && string(name) == "rdistccd\n"
+		return err == nil && (string(name) == "rdistccd\n" || string(name) == "exe\n")
 	}
 	return err == nil && os.SameFile(fi, s.exe)
 }

@@ -47,6 +47,7 @@ func TestNaiveControl(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to have the jobs' harm in file systems of their own")
 	}
+	needMounts(t)
 	tcs, have := identify(t)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
