@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
 // host is where the host's root is mounted while the tree is being built.
@@ -34,6 +36,9 @@ type builder struct {
 	made  map[string]bool // canonical names that exist in the tree
 	whole []string        // canonical names of directories mounted whole
 	lacks []string
+
+	family *sandbox.Family // see child
+	noProc bool
 }
 
 // maxInodes bounds the files of a job, including the tree's own and those that it keeps. An inode and its
@@ -170,8 +175,8 @@ func boundTasks() {
 	}
 }
 
-// proc mounts /proc, through which clang finds itself. A new procfs shows only this namespace's processes.
-// The kernel refuses one where the host's own is partly covered, as in containers: then the host's is shown.
+// proc mounts /proc, through which clang finds itself: a procfs that shows only this namespace's processes. The kernel refuses one
+// where the host's own is partly covered, as in containers. That one shows processes of the host, so then there is none.
 func (b *builder) proc() {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY
 	// Nothing of the machine itself: kernel symbols, settings, devices (since Linux 5.8).
@@ -179,18 +184,12 @@ func (b *builder) proc() {
 	if err != nil {
 		err = unix.Mount("proc", "/proc", "proc", flags, "")
 	}
-	if err == nil {
-		return
+	proc := "/proc"
+	if b.noProc = err != nil; b.noProc {
+		b.lacks = append(b.lacks, fmt.Sprintf("%s%v: where parts of it are covered, as in containers, compiles have none (docs/containers.md)", noProc, err))
+		proc = host + proc // for this process alone
 	}
-	b.lacks = append(b.lacks, fmt.Sprintf("a procfs of its own: %v", err))
-	err = unix.Mount(host+"/proc", "/proc", "", unix.MS_BIND|unix.MS_REC, "")
-	if err == nil {
-		err = setReadOnly("/proc", flags)
-	}
-	if err != nil {
-		_ = unix.Unmount("/proc", unix.MNT_DETACH)
-		b.lacks = append(b.lacks, fmt.Sprintf("%s%v", noProc, err))
-	}
+	b.family, _ = sandbox.OpenFamily(proc) // else Measures shows it
 }
 
 // show makes name visible: it walks there as if the toolchain's root were the host's, and creates in the tree the directories and symbolic

@@ -45,6 +45,7 @@ type child struct {
 	otherTasks    int    // otherwise how many do
 	userNamespace bool
 	family        *sandbox.Family // for ask; nil: processes cannot be examined here
+	noProc        bool            // commands have no /proc
 	asked         chan func()
 	answered      chan struct{}
 
@@ -175,13 +176,16 @@ func (c *child) setup() error {
 // root makes the root directory of commands, and returns a descriptor of it.
 func (c *child) root(s *Spec) (fd int, lacks []string, err error) {
 	c.bare, c.size, c.alone = s.Bare, s.Size, s.Bare == ""
+	c.mapped = mapped()
 	if c.alone {
+		c.userNamespace = ownUsers()
 		var b builder
 		fd, err = b.build(s)
 		c.measures |= sandbox.Tree | sandbox.Processes | sandbox.Network | sandbox.IPC
-		c.userNamespace = ownUsers()
+		c.family, c.noProc = b.family, b.noProc
 		return fd, b.lacks, err
 	}
+	c.family, _ = sandbox.OpenFamily("/proc")
 	fd, err = c.bareRoot(s)
 	return fd, nil, err
 }
@@ -275,8 +279,16 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 		}
 		if len(files) == 4 {
 			p.Path = "/proc/self/fd/" + strconv.Itoa(files[3])
+			if c.noProc && c.family != nil {
+				// As seen from the host's, which a probe leaves at once.
+				p.Path, attr.Dir, attr.Env = strings.TrimPrefix(p.Path, "/proc/"), "", append(env, "PWD="+where)
+				_ = unix.Fchdir(c.family.Proc())
+			}
 		}
 		run, err := c.start(req, p, attr)
+		if c.noProc {
+			_ = unix.Chdir("/")
+		}
 		if err != nil {
 			return err
 		}

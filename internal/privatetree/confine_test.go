@@ -217,6 +217,18 @@ func runProbe(t testing.TB, tr *Tree, fd int, arg0 string, args ...string) (Outc
 	return o, string(b)
 }
 
+// TestProbe: a program that is in no tree can be tried in one, whether that has a procfs or not, and what it uses is bounded.
+func TestProbe(t *testing.T) {
+	fd := prober(t)
+	tr := newTree(t, Spec{Confine: true})
+	if o, out := runProbe(t, tr, fd, attemptArg0, tr.Path("/tmp"), "socket"); o.Exit != 0 || out != "socket: EPERM\n" && tr.Measures().Has(sandbox.Seccomp) {
+		t.Errorf("got %+v, %q", o, out)
+	}
+	if !tr.Measures().Has(sandbox.Bounds) {
+		t.Errorf("measures: %s", tr.Measures())
+	}
+}
+
 const attemptArg0 = "tree-test-attempt"
 
 // attempts are things that a compiler does not need. Each works where nothing confines it, as root or as

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/sandbox/sandboxtest"
@@ -16,9 +19,46 @@ import (
 
 const lackingArg0 = "tree-test-lacking"
 
+// masked, as an argument of lacking, covers a part of /proc and makes control groups read-only, as containers do; the second has it
+// done by somebody else, and no capabilities left.
+const masked, maskedUser = "an uncovered /proc", "an uncovered /proc, capabilities"
+
+// mask does what masked or maskedUser says, in a user and a mount namespace of this process's own.
+func mask() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	err := unix.Mount("none", "/proc/acpi", "tmpfs", 0, "")
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.Mount("none", "/proc/fs", "tmpfs", 0, "")
+	}
+	if err == nil && unix.Mount("/sys/fs/cgroup", "/sys/fs/cgroup", "", unix.MS_BIND|unix.MS_REC, "") == nil {
+		err = setReadOnly("/sys/fs/cgroup", 0)
+	}
+	return err
+}
+
 // lacking makes both kinds of trees, where what its further arguments name is missing, and
 // says what came of it. The first argument is a directory.
 func lacking() {
+	if len(os.Args) == 3 && (os.Args[2] == masked || os.Args[2] == maskedUser) {
+		if err := mask(); err != nil {
+			fmt.Println("mask:", err)
+			os.Exit(0)
+		}
+		if os.Args[2] == maskedUser {
+			cmd := again(lackingArg0, os.Args[1])
+			inUserNamespace(cmd, unix.CLONE_NEWNS) // locks the mounts
+			cmd.SysProcAttr.UidMappings[0].ContainerID, cmd.SysProcAttr.GidMappings[0].ContainerID = 65534, 65534
+			out, err := cmd.CombinedOutput()
+			fmt.Printf("%s", out)
+			if err != nil {
+				panic(err)
+			}
+			os.Exit(0)
+		}
+		os.Args = os.Args[:2]
+	}
 	if err := sandboxtest.Without(os.Args[2:]...); err != nil {
 		panic(err)
 	}
@@ -49,7 +89,7 @@ func lacking() {
 			}
 			panic(err)
 		}
-		works, reads := run(">$TMPDIR/x && exit 5"), run("read x </etc/passwd")
+		works, reads := run(">$TMPDIR/x && exit 5"), run("read x </etc/passwd || read x </proc/version") // the machine's, if nothing else
 		fmt.Printf("%s: %v works=%v reads=%v\n", kind, tr.Measures(), works.Exit == 5, reads.Exit == 0)
 		if err := tr.Close(); err != nil {
 			fmt.Println(err)
@@ -99,8 +139,19 @@ func TestLackingSystems(t *testing.T) {
 		{[]string{"namespaces", "seccomp"}, noRight, has(all&^sandbox.Seccomp, false)},
 		{[]string{"namespaces", "landlock", "seccomp"}, noRight, has(base, true)},
 		{[]string{"landlock", "seccomp"}, has(base|spaces, false), has(base, true)},
+		{[]string{"what docker denies"}, noRight, has(all, false)},
+		{[]string{masked}, has(all|spaces, false), has(all, false)},
+		{[]string{maskedUser}, has(all|spaces, false), has(all, false)},
 	} {
-		out, err := again(lackingArg0, append([]string{bareDir(t)}, test.without...)...).CombinedOutput()
+		cmd := again(lackingArg0, append([]string{bareDir(t)}, test.without...)...)
+		if slices.Contains(test.without, masked) || slices.Contains(test.without, maskedUser) {
+			inUserNamespace(cmd, unix.CLONE_NEWNS)
+		}
+		out, err := cmd.CombinedOutput()
+		if strings.HasPrefix(string(out), "mask:") {
+			t.Logf("needs to cover a part of /proc: %s", out)
+			continue
+		}
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

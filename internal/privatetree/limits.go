@@ -58,15 +58,13 @@ func (c *child) limitSelf() error {
 			return err
 		}
 	}
-	c.mapped = mapped()
 	// Only a user of its own, or one in a user namespace of its own, has a process count of its own.
 	c.countsTasks = c.cred != nil || c.userNamespace
 	if !c.countsTasks {
 		c.otherTasks = tasksOf(uint32(unix.Getuid()))
 	}
-	if family, err := sandbox.OpenFamily(); err == nil {
+	if c.family != nil {
 		c.measures |= sandbox.Bounds
-		c.family = family
 	}
 	return nil
 }

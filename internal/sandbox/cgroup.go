@@ -128,7 +128,7 @@ func moveDown(dir string) error {
 func others(procs []byte) (n int) {
 	self := strconv.Itoa(os.Getpid())
 	own := []string{self}
-	if f, err := OpenFamily(); err == nil {
+	if f, err := OpenFamily(proc); err == nil {
 		own, _ = f.children(self, own)
 		f.close()
 	}

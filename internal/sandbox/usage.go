@@ -31,14 +31,15 @@ type Family struct {
 	dir  [8192]byte
 }
 
-// OpenFamily returns the family of this process. It requires a /proc, and lasts for the life of the process.
-func OpenFamily() (*Family, error) {
+// OpenFamily returns the family of this process, as proc shows it: the directory of a procfs, which may be that of a namespace
+// around this one. It lasts for the life of the process.
+func OpenFamily(proc string) (*Family, error) {
 	f := &Family{}
 	var err error
-	if f.proc, err = unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return nil, fmt.Errorf("look at processes: /proc: %w", err)
+	if f.proc, err = unix.Open(proc, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("look at processes: %s: %w", proc, err)
 	}
-	if f.self, err = os.Readlink("/proc/self"); err == nil && !f.alone() {
+	if f.self, err = os.Readlink(proc + "/self"); err == nil && !f.alone() {
 		_, err = f.children(f.self, nil)
 	}
 	if err != nil {
@@ -49,6 +50,9 @@ func OpenFamily() (*Family, error) {
 }
 
 func (f *Family) close() { unix.Close(f.proc) }
+
+// Proc returns the descriptor of the procfs.
+func (f *Family) Proc() int { return f.proc }
 
 // alone reports whether all processes that /proc shows are descendants of this one, as it is the first of
 // its namespace.

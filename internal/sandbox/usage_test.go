@@ -30,7 +30,7 @@ func lookAtFamily(args []string) {
 		must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		must(unix.Mount("proc", "/proc", "proc", 0, ""))
 	}
-	f, err := OpenFamily()
+	f, err := OpenFamily("/proc")
 	must(err)
 	start := func(script string) *os.Process {
 		cmd := exec.Command("sh", "-c", script)

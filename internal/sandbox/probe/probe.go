@@ -60,6 +60,9 @@ var needPatience = []time.Duration{patience, 2 * patience, 20 * patience}
 // whatever their outcome, or 1 if they cannot be made.
 func Main() {
 	debug.SetGCPercent(-1) // a forked child has no other thread that could help to collect
+	if dir := os.Getenv("PWD"); dir != "" {
+		_ = os.Chdir(dir) // it was started from one where this program was to be found
+	}
 	targets, err := ParseTargets(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, Arg0+":", err)

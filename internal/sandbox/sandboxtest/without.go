@@ -30,6 +30,14 @@ var refusals = map[string][]refusal{
 	"namespaces":             {{nr: unix.SYS_UNSHARE, err: unix.EPERM}, {nr: unix.SYS_CLONE, mask: namespaces, err: unix.EPERM}, {nr: unix.SYS_CLONE3, err: unix.ENOSYS}},
 	"mounts":                 {{nr: unix.SYS_MOUNT, err: unix.EACCES}},
 	"users":                  {{nr: unix.SYS_CAPGET, err: unix.EPERM}},
+	"what docker denies": {
+		{nr: unix.SYS_UNSHARE, err: unix.EPERM}, {nr: unix.SYS_SETNS, err: unix.EPERM}, {nr: unix.SYS_CLONE, mask: namespaces, err: unix.EPERM},
+		{nr: unix.SYS_CLONE3, err: unix.ENOSYS}, {nr: unix.SYS_MOUNT, err: unix.EPERM}, {nr: unix.SYS_UMOUNT2, err: unix.EPERM},
+		{nr: unix.SYS_PIVOT_ROOT, err: unix.EPERM}, {nr: unix.SYS_OPEN_TREE, err: unix.EPERM}, {nr: unix.SYS_MOVE_MOUNT, err: unix.EPERM},
+		{nr: unix.SYS_MOUNT_SETATTR, err: unix.EPERM}, {nr: unix.SYS_BPF, err: unix.EPERM}, {nr: unix.SYS_PERF_EVENT_OPEN, err: unix.EPERM},
+		{nr: unix.SYS_KEYCTL, err: unix.EPERM}, {nr: unix.SYS_ADD_KEY, err: unix.EPERM}, {nr: unix.SYS_REQUEST_KEY, err: unix.EPERM},
+		{nr: unix.SYS_USERFAULTFD, err: unix.EPERM}, {nr: unix.SYS_IO_URING_SETUP, err: unix.EPERM},
+	},
 }
 
 // Without takes the features that its arguments name from all threads of this process and everything that
