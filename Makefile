@@ -10,6 +10,14 @@ NFPM        ?= github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
 VERSITYGW   ?= github.com/versity/versitygw/cmd/versitygw@v1.8.0
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
+# Programs are made and run among temporary files. Where none may be run in /tmp, as in some containers, those go elsewhere.
+elsewhere := $(shell for d in "$${TMPDIR:-/tmp}" /var/tmp; do ok=; f=$$(mktemp "$$d/make.XXXXXX") && chmod 700 "$$f" && sh -c '"$$0"' "$$f" && ok=1; rm -f "$$f"; \
+	[ ! "$$ok" ] || { [ "$$d" = "$${TMPDIR:-/tmp}" ] || echo "$$d"; break; }; done 2>/dev/null)
+ifneq ($(elsewhere),)
+$(info make: no program can be run in $(or $(TMPDIR),/tmp): temporary files go to $(elsewhere))
+export TMPDIR := $(elsewhere)
+endif
+
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 
 .PHONY: all test test-all check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
