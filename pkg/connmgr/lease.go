@@ -54,6 +54,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if err != nil {
 		return nil // the wrapper is gone
 	}
+	c.trees = tree
 	if k != nil { // no sooner: Trees is what waits for a first connection
 		if done, err := c.onConnected(k); done {
 			return err

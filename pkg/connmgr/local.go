@@ -11,7 +11,7 @@ import (
 // goLocal waits for a local turn, and answers that the wrapper has to run the command.
 func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
-	c.missedByRule()
+	c.record.Missed = missedHere(c.record.Missed, c.record.Reason, c.trees)
 	no.NoFallback = c.m.live().NoFallback
 	if c.untried {
 		c.tell(no)
@@ -51,7 +51,7 @@ func (c *client) onLocal(f *ipc.Local) error {
 		return errProtocol // it has its turn already
 	}
 	c.record.Reason = f.Reason
-	c.missedByRule()
+	c.record.Missed = missedHere(c.record.Missed, c.record.Reason, c.trees)
 	c.place.EnterHere(report.PhaseWaits)
 	c.endTurn()
 	c.free = c.free || f.Closed

@@ -147,6 +147,7 @@ type client struct {
 	// the outcome
 	record   report.JobRecord
 	untried  bool // it runs locally for a reason that needed no host to be asked
+	trees    bool // hosts of its list have private trees, as far as was asked
 	remote   bool // a host gave a result
 	compiled bool // a host has compiled it, whether or not the result was accepted
 }
