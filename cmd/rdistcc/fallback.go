@@ -9,11 +9,12 @@ import (
 // compile), from the text, or from the manager. docs/reasons.md lists them all.
 const (
 	// In order: not a compiler that we know; a working directory without a name; a
-	// preprocessor that left something running; no memory to look at the text.
+	// preprocessor that left something running; no memory to look at the text; limits of memory that show in assembly.
 	reasonCompiler     = reason.NotReproducible + "compiler"
 	reasonDirectory    = reason.NotReproducible + "directory"
 	reasonPreprocessor = reason.NotReproducible + "preprocessor"
 	reasonMemory       = reason.NotReproducible + "memory"
+	reasonLimits       = reason.NotReproducible + "limits"
 )
 
 // local runs a command here because a rule says so; why is one of package reason's words.

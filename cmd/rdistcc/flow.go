@@ -106,6 +106,9 @@ func (f *flow) try() (*result, *detour) {
 	if f.wanders() {
 		return nil, byRule(reason.Paths)
 	}
+	if f.plan.TellsMemory() && memoryLimited() {
+		return nil, byRule(reasonLimits)
+	}
 	if closedUmask() {
 		return nil, byRule(reason.Diagnostics) // the compiler here could not reopen its own files
 	}
@@ -219,7 +222,9 @@ func (f *flow) makePlan() {
 	}
 	f.rec.compiler = real
 	f.rec.source = f.plan.Source
-	f.rec.output = f.plan.Main()
+	if f.rec.output = f.plan.Main(); f.plan.Local && f.plan.Reason == reason.Link && f.plan.Source == "" {
+		f.rec.output = f.plan.Linked()
+	}
 }
 
 // bySources reports whether the job uses the sources form. A device as the output is

@@ -379,7 +379,7 @@ func TestLocalByRule(t *testing.T) {
 	b.env = append(b.env, "RDISTCC_MODE=local")
 	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "")
 	m.wait()
-	if len(m.leases) != 0 || len(m.locals) != 7 || m.locals[0].Turn != ipc.TurnCPP || m.locals[2].Turn != ipc.TurnNone || m.locals[3].Reason != "link" {
+	if len(m.leases) != 0 || len(m.locals) != 7 || m.locals[0].Turn != ipc.TurnCPP || m.locals[2].Turn != ipc.TurnNone || m.locals[3].Reason != "link" || m.locals[3].Output != "hello" {
 		t.Errorf("%d leases, locals %+v", len(m.leases), m.locals)
 	}
 	if len(m.finishes) != 7 || m.finishes[5].Exit != 1 || m.finishes[5].Where != ipc.WhereLocal {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -158,6 +159,15 @@ func closedUmask() bool {
 	mask := syscall.Umask(0)
 	syscall.Umask(mask)
 	return mask&0o600 != 0 && syscall.Geteuid() != 0
+}
+
+// memoryLimited reports whether a limit of this process tells a program how much memory it may use.
+func memoryLimited() bool {
+	const rss, unlimited = 5, ^uint64(0)
+	var limit syscall.Rlimit
+	return slices.ContainsFunc([]int{syscall.RLIMIT_AS, syscall.RLIMIT_DATA, rss}, func(which int) bool {
+		return syscall.Getrlimit(which, &limit) == nil && limit.Cur != unlimited
+	})
 }
 
 func micros(d time.Duration) uint32 { return uint32(min(d/time.Microsecond, 1<<32-1)) }

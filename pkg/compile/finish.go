@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -112,6 +113,19 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			local(reason.NotReproducible+"several-outputs", TurnLocal)
 		}
 	}
+}
+
+// Linked returns the file, as typed, that a command for the linker makes.
+func (p *Plan) Linked() string {
+	if p.output == "" {
+		return "a.out"
+	}
+	return p.output
+}
+
+// TellsMemory reports whether the compiler writes into its assembly how much memory it may use.
+func (p *Plan) TellsMemory() bool {
+	return p.Driver.Family == GCC && slices.ContainsFunc(p.options, func(o option) bool { return o.words[0] == "-fverbose-asm" })
 }
 
 // sameTwice reports whether two outputs have one name: then the order in which the compiler writes them decides, and a host
