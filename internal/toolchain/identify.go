@@ -150,7 +150,10 @@ func (f *finding) describe() error {
 		// It looks for headers in ways that only a command's own words tell of.
 		return fmt.Errorf("identify compiler: %s compiles for %s by itself: %w", f.tc.Exec, f.tc.Target, ErrUnknown)
 	}
-	major, _, _ := strings.Cut(f.tc.Version, ".")
+	major := f.tc.Version // Debian's for Windows say "12-win32"
+	if i := strings.IndexAny(major, ".-"); i >= 0 {
+		major = major[:i]
+	}
 	f.tc.Major, err = strconv.Atoi(major)
 	if f.tc.Family == "" || f.tc.Target == "" || err != nil {
 		return fmt.Errorf("identify compiler: %s -v names neither gcc nor clang with version and target: %w", f.tc.Exec, ErrUnknown)

@@ -16,6 +16,7 @@ type Driver struct {
 	Family Family
 	CXX    bool // treats .c as C++, as g++ does
 	Tidy   bool // clang-tidy, which looks at a compile of clang's
+	Stabs  bool // a gcc whose debug information for assembly may be stabs
 }
 
 // DriverOf recognizes a compiler, or clang-tidy, by its names: argv0 as it was called, and real, the path with
@@ -40,13 +41,14 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 		}
 		return Driver{}, false
 	}
+	stabs := strings.HasPrefix(file, "avr-")
 	switch name := trimThreads(file); {
 	case name == "c89-gcc" || name == "c99-gcc":
 		return Driver{}, false // scripts; see Unwrap
 	case name == "gcc" || name == "cc" || strings.HasSuffix(name, "-gcc") || strings.HasSuffix(name, "-cc"):
-		return Driver{Family: GCC}, true
+		return Driver{Family: GCC, Stabs: stabs}, true
 	case name == "g++" || name == "c++" || strings.HasSuffix(name, "-g++") || strings.HasSuffix(name, "-c++"):
-		return Driver{Family: GCC, CXX: true}, true
+		return Driver{Family: GCC, CXX: true, Stabs: stabs}, true
 	}
 	return Driver{}, false
 }

@@ -161,10 +161,25 @@ func (p *parser) temporary() string {
 		return reason.UnknownOption + "-Wa,--MD"
 	case p.asRules && (p.Driver.Family == Clang || p.Language != langAsm):
 		return reason.NotReproducible + "directory"
+	case p.Language == langAsmCpp && p.stabs():
+		return reason.NotReproducible + "directory"
 	case p.asDebug && !p.assembles() && (p.Driver.Family == GCC && !piped && !described || p.ownAs() == gnuAs):
 		return reason.NotReproducible + "directory"
 	}
 	return ""
+}
+
+// stabs reports whether gcc may have the assembler describe preprocessed assembly in stabs, which name the file that it reads.
+func (p *parser) stabs() bool {
+	dwarf := false
+	for _, o := range p.options {
+		if w := o.words[0]; strings.HasPrefix(w, "-gstabs") {
+			return true
+		} else if strings.HasPrefix(w, "-gdwarf") {
+			dwarf = true
+		}
+	}
+	return p.Driver.Stabs && p.symbols && !dwarf
 }
 
 // forwarded reports whether a word after -Xclang changes nothing but code or warnings.

@@ -355,6 +355,8 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"gcc", "-pipe -Wa,-g -c a.c", "sources:debug c a.o"},
 	{"gcc", "-Wa,-g -c a.s", "sources:debug assembler a.o"},
 	{"clang", "-fno-integrated-as -g -Wa,-g -c a.c", "not-reproducible:directory"},
+	{"gcc", "-gstabs -c a.S", "not-reproducible:directory"},
+	{"gcc", "-gdwarf-4 -c a.S", "sources:assembler assembler-with-cpp a.o"},
 	{"gcc", "-Wa,--MD,x.d -c a.s", "sources:side-file assembler a.o x.d"},
 	{"gcc", "-Wa,--MD,x.d -c a.c", "not-reproducible:directory"},
 	{"gcc", "-Wa,--MD -c a.s", "unknown-option:-Wa,--MD"},
