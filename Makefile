@@ -20,7 +20,7 @@ endif
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 
-.PHONY: all test test-all check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
+.PHONY: all test test-all check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
 all:
 	$(call need,$(GO))
@@ -160,6 +160,12 @@ e2e: all
 builds:
 	$(call need,$(GO) gcc g++ cmake ninja)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/test/suite/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)
+
+# ccache's own test suite, from Debian's source package, plain and with the compiler behind rdistcc; it says how many of its cases pass.
+# CCACHEFLAGS: say -cc clang; -suites 'base direct'.
+ccache-suite:
+	$(call need,$(GO) gcc ccache)
+	$(GO) test -count=1 -v -timeout 3h -run '^TestSuite$$' ./internal/test/suite/ccache -ccache $(CCACHEFLAGS)
 
 # A project with C++ modules, built by a CMake that can do so, on a host without compilers. ROOT: a directory with a system that has
 # CMake 3.28, Ninja, and gcc 14 or clang 19. On Debian:
@@ -303,7 +309,7 @@ clean:
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 compilers := gcc g++ clang gcc-11 g++-11 clang-13 clang-14 clang-15 clang-16 clang-19 clang-tidy-14 gobjc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu musl
 builders  := make ccache cmake meson ninja-build autoconf automake libtool pkg-config dpkg-dev tcl bc flex bison libelf-dev
-packages   = $(compilers) $(builders) gcc-12-plugin-dev llvm systemd git ca-certificates chromium distcc iproute2 patchelf strace tshark prometheus redis-server groff-base lintian shellcheck rpm mkdocs-material libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
+packages   = $(compilers) musl-tools gcc-avr avr-libc g++-mingw-w64-x86-64-win32 $(builders) gcc-12-plugin-dev llvm systemd git ca-certificates chromium distcc iproute2 patchelf strace tshark prometheus redis-server groff-base lintian shellcheck rpm mkdocs-material libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
 deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install $(packages)" >&2; exit 1; }
 	$(call need,$(GO))
