@@ -203,6 +203,7 @@ var edges = map[string][]string{
 	"internal/test/suite/attacks/corpus":   {},
 	"internal/test/suite/credits":          {}, // tests only
 	"internal/test/suite/images":           {}, // tests only
+	"internal/test/suite/ccache":           {}, // tests only
 	"internal/test/suite/toolchains":       {}, // tests only
 	"internal/test/suite/upgrade":          {}, // tests only
 	"internal/test/suite/distcc":           {}, // tests only
