@@ -129,6 +129,7 @@ var edges = map[string][]string{
 	"internal/identity/psk":        {},
 	"internal/inflight":            {},
 	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit", "pkg/resultcache"}, // looks through texts as the wrapper does; sums up what it finds as a host does
+	"internal/lookups":             {},
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
 	"internal/netlab":              {}, // a network with delay, which experiments need as tests do
