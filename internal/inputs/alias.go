@@ -75,6 +75,7 @@ func (w *walk) alias(name string) {
 // probes records all files that headers may mean for which a text in the directories from asks.
 func (w *walk) probes(from []*dir, all []asked) *Doubt {
 	for _, a := range all {
+		w.tried(kindAsked)
 		w.directive = !a.content
 		if d := w.every(a.name, a.quoted, false, from...); d != nil {
 			return d

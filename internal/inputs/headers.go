@@ -55,6 +55,9 @@ func (w *walk) throughMaps(name string, text bool, look func(name string) *Doubt
 		return look(name)
 	}
 	files, names := sources.Mapped(w.search.maps, name)
+	if len(files) > 0 {
+		w.tried(kindMapped)
+	}
 	for _, file := range files {
 		e, d := w.at(file)
 		if d != nil {
@@ -77,12 +80,16 @@ func (w *walk) throughMaps(name string, text bool, look func(name string) *Doubt
 // searched does the work of header for a name of which header maps make nothing else.
 func (w *walk) searched(name string, quoted, next bool, from ...*dir) *Doubt {
 	if name[0] == '/' {
+		w.tried(kindAbsolute)
 		return w.first(nil, name)
 	}
 	if next {
+		w.tried(kindNext)
 		return w.each(name, true, true, from...)
 	}
+	way := kindAngle
 	if quoted {
+		way = kindQuoted
 		found := len(from) > 0
 		for _, dir := range from {
 			e, d := w.find(dir, name)
@@ -96,6 +103,7 @@ func (w *walk) searched(name string, quoted, next bool, from ...*dir) *Doubt {
 			}
 		}
 		if found {
+			w.tried(kindBeside)
 			return nil
 		}
 		for _, dir := range w.search.quote {
@@ -104,6 +112,7 @@ func (w *walk) searched(name string, quoted, next bool, from ...*dir) *Doubt {
 				return d
 			}
 			if e != nil {
+				w.tried(kindQuoted)
 				return w.hit(e, true)
 			}
 		}
@@ -114,9 +123,11 @@ func (w *walk) searched(name string, quoted, next bool, from ...*dir) *Doubt {
 			return d
 		}
 		if e != nil {
+			w.tried(way)
 			return w.hit(e, true)
 		}
 	}
+	w.tried(kindNowhere)
 	return nil
 }
 

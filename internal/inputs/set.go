@@ -31,6 +31,7 @@ type Set struct {
 	Lacking []string
 	// Timed means that what the compile writes may depend on when it runs, or on the times of its files.
 	Timed bool
+	Kinds Kinds // how the texts name files
 
 	base   *Set   // the set on whose list this one's is based, or nil
 	delta         // from base
@@ -190,7 +191,7 @@ func (i *Input) Append(buf []byte) ([]byte, error) {
 
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {
-	s := &Set{Unsure: w.unsure, Timed: w.timed}
+	s := &Set{Unsure: w.unsure, Timed: w.timed, Kinds: w.kinds | w.wholeKinds()}
 	if !w.told {
 		for name, lacks := range w.lacks {
 			if lacks {

@@ -42,6 +42,8 @@ type walk struct {
 	whole     bool                // the walk reached its end, with or without a doubt
 	told      bool                // the compiler has been asked: doubts do not count
 	only      map[string]struct{} // with told: real names of the files that it has listed
+	nested    bool                // what is found now is named by another file than the source
+	kinds     Kinds
 	besides   map[string]struct{} // directories in which Query.Beside has been looked for, as spelt
 }
 
@@ -241,6 +243,7 @@ func (w *walk) include(e *entry) *Doubt {
 		w.named = append(w.named, macro{i, from, e})
 	}
 	source := len(w.hits) > 0 && e == w.hits[0]
+	w.nested = !source
 	defer w.directives(e)()
 	for _, i := range x.includes {
 		if source && w.q.GCC {
@@ -262,11 +265,13 @@ func (w *walk) include(e *entry) *Doubt {
 	}
 	w.directive = false
 	for _, a := range x.assembly {
+		w.tried(kindAssembly)
 		if d := w.assembly(a); d != nil {
 			return d
 		}
 	}
 	for _, name := range x.lines {
+		w.tried(kindLine)
 		if d := w.line(name); d != nil {
 			return d
 		}
