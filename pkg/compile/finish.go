@@ -166,7 +166,7 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	case p.outputs > 0 && isDevice(p.output) && p.output != "/dev/null":
 		return "stdout"
 	}
-	if p.changedByEnvironment(getenv) {
+	if p.changedByEnvironment(getenv) || getenv != nil && p.specsAmongLibraries(getenv) {
 		return "environment"
 	}
 	if p.extra.traces != "" && p.ownAs() != clangAs {
