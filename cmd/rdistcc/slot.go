@@ -84,6 +84,18 @@ func (f *flow) lease() *ipc.GoLocal {
 	return f.lostManager(ipc.ErrMalformed)
 }
 
+// sumOfNames returns a sum over the names of variables, in any order (FNV-1a of each).
+func sumOfNames(env []string) (sum uint64) {
+	for _, kv := range env {
+		h := uint64(14695981039346656037)
+		for i := 0; i < len(kv) && kv[i] != '='; i++ {
+			h = (h ^ uint64(kv[i])) * 1099511628211
+		}
+		sum += h
+	}
+	return sum
+}
+
 // maxFile is the least file size limit (RLIMIT_FSIZE) with which the manager makes the job of
 // a command, in bytes.
 const maxFile = 1 << 40
@@ -97,7 +109,7 @@ func (f *flow) command(cwd string) *ipc.Command {
 	if f.set.inputs != "" || f.plan.Sources != "" || f.plan.Raw && !f.plan.Assembly() || strings.HasPrefix(f.plan.Main(), "/dev/") {
 		return nil
 	}
-	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd, f.plan.Driver.Tidy),
+	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd, f.plan.Driver.Tidy), Names: sumOfNames(f.set.env),
 		Terminal: isTerminal(2), Words: f.set.skipRetry, View: ipc.Look(".")}
 	// What is too big for a file is too big for a slot, and is compiled here.
 	var limit syscall.Rlimit

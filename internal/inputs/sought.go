@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"crypto/sha256"
 	"path"
 	"strings"
 
@@ -36,12 +37,12 @@ func (t *Table) Unthought(q *Query, s *Set, names []string, p *Parts) (unthought
 	defer t.mu.Unlock()
 	defer func() { _ = t.settle() }() // a check may have read files again
 	t.begin()
-	u := t.units[q.Key]
+	u := t.units[sha256.Sum256([]byte(q.Key))]
 	if u == nil || u.set != s || !t.holds(u) {
 		return nil, false
 	}
 	v := newView(q.Cwd, q.Own, p)
-	v.set(q, u)
+	v.set(t, q, u)
 	for _, name := range names {
 		if at, found := v.sees(name); !found {
 			return at, true

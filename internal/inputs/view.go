@@ -55,7 +55,7 @@ func (v *view) owns(dir string) {
 }
 
 // set adds a Set, and the names that are noticed if they come into being.
-func (v *view) set(q *Query, u *resolved) {
+func (v *view) set(t *Table, q *Query, u *resolved) {
 	for _, f := range u.set.Files {
 		if !f.System {
 			v.owns(path.Dir(f.Name))
@@ -73,8 +73,8 @@ func (v *view) set(q *Query, u *resolved) {
 	for _, d := range u.set.Dirs {
 		v.directory(d)
 	}
-	for _, s := range u.dirs {
-		switch d := s.dir; {
+	for id := range u.dirs.all {
+		switch d := t.ids[id]; {
 		case d.there:
 			v.noticed[d.way.real] = append(v.noticed[d.way.real], d)
 		default:

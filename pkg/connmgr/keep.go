@@ -25,10 +25,11 @@ func (m *Manager) saveHistory() {
 	}
 }
 
-// saveHeaders writes how precompiled headers were made. Like the history, the file belongs to a successor.
+// saveHeaders writes how precompiled headers were made, and which compilers were watched. Like the history, the files belong to a successor.
 func (m *Manager) saveHeaders() {
 	if !m.service.left.Load() {
 		m.known.Save()
+		m.known.SaveWatched()
 	}
 }
 

@@ -1,6 +1,10 @@
 package connmgr
 
 import (
+	"os"
+	"strconv"
+	"strings"
+
 	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
@@ -10,16 +14,23 @@ import (
 
 // know finds out what the job reads. why is the reason if that is not known; then the wrapper lists the files.
 func (c *client) know(native recipes.Native) (k *known.Job, why string) {
-	k, asked, why := c.m.known.Know(c.Context(), c.command(native))
+	cmd := c.command(native)
+	k, asked, why := c.m.known.Know(c.Context(), cmd)
 	if asked != nil {
 		c.query = asked
+	}
+	if k != nil {
+		c.Watch()
+		if c.sought = c.m.known.Judge(c.Context(), cmd, k); c.sought != "" {
+			return nil, known.Sought
+		}
 	}
 	return k, why
 }
 
 // command returns the job's command, as package known takes it.
 func (c *client) command(native recipes.Native) *known.Command {
-	return &known.Command{Lease: c.lease, Compiler: &c.compiler, Native: native, Foreign: c.foreign(), Fast: c.m.live().Fast}
+	return &known.Command{Lease: c.lease, Compiler: &c.compiler, Native: native, Foreign: c.foreign(), Fast: c.m.live().Fast, Environ: c.environ}
 }
 
 // compileWith compiles a job that may use precompiled headers. A compiler can fail to load one for want of the addresses that it was
@@ -30,6 +41,15 @@ func (c *client) compileWith(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
 		return nil, &ipc.GoLocal{Reason: reason.Diagnostics, Host: r.Host}
 	}
 	return r, no
+}
+
+// environ returns the wrapper's whole environment: a compiler may heed a variable that no job takes along.
+func (c *client) environ() []string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(int(c.pid)) + "/environ")
+	if err != nil {
+		return c.lease.Command.Env
+	}
+	return strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 })
 }
 
 // onKnown makes a host compile a job whose inputs are known, and answers with the result.
@@ -118,4 +138,9 @@ func (c *client) direct(tree bool) []string {
 		return c.compiler.Direct(c.lease.List)
 	}
 	return c.compiler.Direct(c.lease.Preprocess)
+}
+
+// staysHere says that a command stays here because its compiler searches in a way that the manager does not know.
+func (c *client) staysHere() *ipc.GoLocal {
+	return &ipc.GoLocal{Reason: reason.NotReproducible + known.Sought, Detail: "its compiler also looks for " + c.sought}
 }

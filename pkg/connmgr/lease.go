@@ -73,6 +73,9 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.record.Doubt = why
 		c.m.metrics.Doubted(why)
 	}
+	if why == known.Sought {
+		return c.goLocal(c.staysHere())
+	}
 	if why == known.Pipe {
 		return c.goLocal(&ipc.GoLocal{Reason: reason.NotReproducible + "file", Detail: "a source or header is a pipe, which only the compiler may read"})
 	}

@@ -127,6 +127,7 @@ type client struct {
 	list     *lists.List
 	compiler compilers.Compiler
 	query    *inputs.Query // that was answered by a doubt, or nil
+	sought   string        // a name of which the job's inputs take no account, or ""
 	later    bool          // its result was looked for before it was known what the hosts have
 	waits    int           // in vain, for compiles of other managers
 	named    names         // of the job's result

@@ -47,6 +47,7 @@ func New(o Options) (*Manager, error) {
 	}
 	m.now.Store(&live)
 	m.known.Keep(o.Headers)
+	m.known.KeepWatched(o.Watched, o.Version)
 	carriers, err := o.carriers()
 	if err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)

@@ -67,6 +67,7 @@ type Options struct {
 	History   string // file that remembers what compiles took (none: it is forgotten when the manager ends)
 	Headers   string // file that remembers how precompiled headers were made here (none, as above)
 	Holdings  string // file that remembers what hosts hold of what they were sent (none, as above)
+	Watched   string // file that remembers which compilers were watched (none, as above)
 	Drains    string // file that remembers which hosts were drained by hand (none, as above)
 	Kept      string // file for a report.Kept, which is read when no manager runs (none)
 

@@ -45,7 +45,11 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 // enough to know what the job reads, its result can be kept. The host gets only contents that it lacks.
 func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	if native, ok := c.compiler.Native(c.lease.Machine); ok && c.m.known.Learn(c.query, f, t.Body) {
-		if k, _ := c.know(native); k != nil {
+		k, why := c.know(native)
+		if why == known.Sought {
+			return nil, c.staysHere()
+		}
+		if k != nil {
 			r, no := c.compileWith(k)
 			if no == nil || no.Reason != known.Changed {
 				return r, no
@@ -61,6 +65,9 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 			return nil, &ipc.GoLocal{Reason: why}
 		}
 		return c.compileWith(k)
+	}
+	if c.sought = c.m.known.JudgeListed(c.Context(), c.command(recipes.Native{}), t.Body); c.sought != "" {
+		return nil, c.staysHere()
 	}
 	t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)
 	return c.compile(t, true)

@@ -73,6 +73,7 @@ func (c *Command) append(b []byte) []byte {
 	b = wire.AppendString(b, c.Real)
 	b = wire.AppendStrings(b, c.Args)
 	b = wire.AppendStrings(b, c.Env)
+	b = wire.AppendUint64(b, c.Names)
 	b = wire.AppendBool(b, c.Terminal)
 	b = wire.AppendBool(b, c.Words)
 	for _, n := range [...]uint64{c.View.Mounts, c.View.RootDev, c.View.Root, c.View.CwdDev, c.View.CwdIno, c.View.Rights} {
@@ -85,7 +86,7 @@ func (d *decoder) command() *Command {
 	if !d.Bool() {
 		return nil
 	}
-	return &Command{Argv0: d.Text(), Real: d.Text(), Args: d.stringsUpTo(maxArgs), Env: d.strings(), Terminal: d.Bool(), Words: d.Bool(),
+	return &Command{Argv0: d.Text(), Real: d.Text(), Args: d.stringsUpTo(maxArgs), Env: d.strings(), Names: d.Uint64(), Terminal: d.Bool(), Words: d.Bool(),
 		View: View{d.Uint64(), d.Uint64(), d.Uint64(), d.Uint64(), d.Uint64(), d.Uint64()}}
 }
 

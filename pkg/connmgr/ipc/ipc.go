@@ -176,6 +176,7 @@ type Command struct {
 	Real     string   // the compiler's path, with links resolved
 	Args     []string // the arguments, with response files expanded
 	Env      []string // the variables that travel in the sources form (compile.GoesWithSources)
+	Names    uint64   // a sum over the names of all its variables, without an order: the compiler may heed others
 	Terminal bool     // standard error is a terminal
 	Words    bool     // what a host's compiler prints is always good enough
 	View     View

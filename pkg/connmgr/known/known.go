@@ -44,6 +44,11 @@ type Job struct {
 	Lacking []string
 
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
+
+	// For Judge; a nil plan is not to be judged.
+	plan  *compile.Plan
+	query *inputs.Query
+	ask   []string
 }
 
 // Sets returns all sets of files that the job needs.
@@ -75,7 +80,7 @@ const (
 
 // Words returns all these reasons, including those of inputs.Doubts.
 func Words() []string {
-	return append(inputs.Doubts(), unknownAsked, unknownUser, unknownView, unknownCommand) // unknownSize is a Doubt's
+	return append(inputs.Doubts(), unknownAsked, unknownUser, unknownView, unknownCommand, Sought) // unknownSize is a Doubt's
 }
 
 // Changed is the reason why a job is not made if one of its files has changed meanwhile.
@@ -94,13 +99,15 @@ type Table struct {
 	most   uint64 // bytes that all that a job reads may have together
 	log    *slog.Logger
 	images images
+
+	watches watches
 }
 
 // New returns an empty table. source is the size of the largest job, in bytes, that can be sent: what a host holds
-// is not. memory is how many bytes
-// the table may take with garbage that waits for its collection, which may be as much again.
+// is not. memory is how many bytes the table may take with garbage that waits for its collection, which may be as much again.
 func New(source, memory int64, log *slog.Logger) *Table {
-	return &Table{inputs: inputs.New(inputs.Options{MaxFile: source, Memory: memory / 2}), most: uint64(max(source/2, source-job.MaxBodyLen)), log: log}
+	return &Table{inputs: inputs.New(inputs.Options{MaxFile: source, Memory: memory / 2}), most: uint64(max(source/2, source-job.MaxBodyLen)), log: log,
+		watches: watches{turns: make(chan struct{}, mostWatches)}}
 }
 
 // Files returns the number of files whose contents and include directives are known.
@@ -116,6 +123,8 @@ type Command struct {
 	Native   recipes.Native // what the command's "native" words stand for
 	Foreign  bool           // the wrapper is another user's
 	Fast     bool           // what a host's compiler prints is accepted
+	// Environ, if not nil, returns the wrapper's whole environment.
+	Environ func() []string
 }
 
 // Know finds out what a command reads, and makes the job. If that is not known, why is the reason, and the
@@ -190,6 +199,9 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Front: uint32(front), Language: plan.Language,
 		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs,
 	}}
+	if canList(&plan) && len(used) == 0 {
+		k.plan, k.query, k.ask = &plan, q, ask
+	}
 	if rules, ok := plan.Rules(); ok && len(used) == 0 {
 		k.rules = &rules
 	}

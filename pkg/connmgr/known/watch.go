@@ -1,0 +1,210 @@
+package known
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/lookups"
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known/watched"
+)
+
+// A job's Set is what a search finds that is like the compiler's, as far as compilers are known. So that it need not be believed, the
+// compiler is watched now and then: it lists what a command reads, here, and every name that it looks up while it does so is held
+// against what the Set has, and against the names whose appearance would be noticed. A job waits for that before its Set is
+// used for anything, a look for a kept result included.
+
+// Sought is why a compile's inputs are not known if its compiler looks up names of which this package does not think. No list of the
+// compiler's would have all that matters: it does not name what __has_include asks for.
+const Sought = "sought"
+
+// watchLimit bounds a watch. What takes longer has seen nothing.
+const watchLimit = 2 * time.Minute
+
+// watches is what a Table knows of them.
+type watches struct {
+	watched.Table
+	turns chan struct{} // a compiler runs for each of them
+	blind atomic.Bool   // it was said that a compiler cannot be watched
+}
+
+// unseen records that a compiler cannot be watched.
+func (w *watches) unseen(log *slog.Logger, err error) {
+	if !w.blind.Swap(true) {
+		log.Info("compilers cannot be watched: one that looks for headers in a way of its own would go unnoticed", "err", err)
+	}
+}
+
+// mostWatches is how many compilers are watched at a time.
+const mostWatches = 2
+
+// KeepWatched makes t keep in a file what it has seen of compilers, and know what an earlier manager of the same version of the program
+// has seen. It is called before anything else.
+func (t *Table) KeepWatched(file, version string) { t.watches.Keep(file, version) }
+
+// SaveWatched writes that file, if there is anything new to write.
+func (t *Table) SaveWatched() {
+	if err := t.watches.Save(); err != nil {
+		t.log.Warn("save which compilers were watched", "err", err)
+	}
+}
+
+// Judge returns a name that the compiler of a job looks up and of which the job's Set takes no account, or "". It may run the
+// compiler.
+func (t *Table) Judge(ctx context.Context, c *Command, k *Job) (name string) {
+	if k.plan == nil {
+		return ""
+	}
+	return t.watches.Judge(ctx, combination(c, k.plan, "known"), uint64(k.Set.Kinds), func() watched.Verdict {
+		set := k.Set
+		return t.watch(ctx, c, k.plan, func(names []string, p *inputs.Parts) (string, bool) {
+			x, ok := t.inputs.Unthought(k.query, set, names, p)
+			if x == nil && ok {
+				return "", true
+			}
+			var why string
+			if set, why = t.resolve(c.Compiler, k.query, k.plan.SearchLanguage(), k.ask); why != "" || x == nil {
+				return "", false
+			}
+			return x.Name, ok
+		})
+	})
+}
+
+// JudgeListed is Judge for a job whose files the compiler of the wrapper has listed. Only what exists counts: nothing is kept of the job,
+// so the next one is listed again.
+func (t *Table) JudgeListed(ctx context.Context, c *Command, body *job.Body) (name string) {
+	cmd := c.Lease.Command
+	if cmd == nil || c.Foreign || !sees(cmd.View, c.Lease.Cwd) {
+		return ""
+	}
+	driver, ok := compile.DriverOf(cmd.Argv0, cmd.Real)
+	if !ok {
+		return ""
+	}
+	plan := compile.ParseUnlisted(cmd.Args, driver, variables(cmd.Env))
+	if plan.Local || !canList(&plan) {
+		return ""
+	}
+	// The texts are not known here: more of them may name headers in more ways.
+	kinds := uint64(1) << bits.Len(uint(len(body.Files)))
+	return t.watches.Judge(ctx, combination(c, &plan, "listed"), kinds, func() watched.Verdict {
+		return t.watch(ctx, c, &plan, func(names []string, p *inputs.Parts) (string, bool) {
+			return inputs.Unlisted(c.Lease.Cwd, body.Files, body.Links, names, p), true
+		})
+	})
+}
+
+// combination returns the name of all that decides how the compiler of a command searches, besides the texts.
+func combination(c *Command, plan *compile.Plan, how string) watched.Key {
+	var b []byte
+	add := func(words ...string) {
+		for _, w := range words {
+			b = append(append(b, w...), 0)
+		}
+		b = append(b, 1)
+	}
+	b = append(b, c.Compiler.ID[:]...)
+	add(how, c.Lease.Compiler, c.Lease.Command.Argv0, plan.Language)
+	add(plan.SearchWords()...)
+	return sha256.Sum256(binary.LittleEndian.AppendUint64(b, c.Lease.Command.Names))
+}
+
+// watch runs the compiler of a command and has judged what it looks up. A name that is not thought of may have been made just now, so
+// the compiler is then watched again. judge returns such a name or "", and false if the files that it knows have changed.
+func (t *Table) watch(ctx context.Context, c *Command, plan *compile.Plan, judge func(names []string, p *inputs.Parts) (string, bool)) watched.Verdict {
+	select {
+	case t.watches.turns <- struct{}{}:
+	case <-ctx.Done():
+		return watched.Verdict{Void: true}
+	}
+	defer func() { <-t.watches.turns }()
+	ctx, cancel := context.WithTimeout(ctx, watchLimit)
+	defer cancel()
+	env := c.Lease.Command.Env
+	if c.Environ != nil {
+		env = c.Environ()
+	}
+	last := ""
+	for range 2 {
+		names, err := t.lookUp(ctx, c, plan, env)
+		if errors.Is(err, lookups.ErrUnseen) {
+			t.watches.unseen(t.log, err)
+			return watched.Verdict{Unseen: true}
+		}
+		if err != nil {
+			t.log.Debug("a compiler was not watched", "source", plan.Source, "err", err)
+			break
+		}
+		name, ok := judge(names, partsOf(c, env))
+		t.log.Debug("a compiler was watched", "source", plan.Source, "names", len(names), "sought", name)
+		switch {
+		case ok && name == "":
+			return watched.Verdict{}
+		case ok && name == last:
+			t.log.Warn("a compiler looks for headers in a way of its own: such compiles stay here", "source", plan.Source, "name", name)
+			return watched.Verdict{Doubt: name}
+		}
+		last = name
+	}
+	return watched.Verdict{Void: true} // it has failed, or files come and go
+}
+
+// lookUp returns the names that the compiler looks up while it lists what a command reads.
+func (t *Table) lookUp(ctx context.Context, c *Command, plan *compile.Plan, env []string) ([]string, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	argv := append([]string{c.Lease.Command.Argv0}, plan.List(c.Compiler.Major)...)
+	for {
+		names, status, err := lookups.Run(ctx, c.Lease.Compiler, argv, syscall.ProcAttr{Dir: c.Lease.Cwd, Env: env, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}})
+		if err != nil || status.ExitStatus() == 0 {
+			return names, err
+		}
+		all := slices.DeleteFunc(slices.Clone(argv), func(w string) bool { return w == "-fdirectives-only" })
+		if len(all) == len(argv) {
+			return nil, errors.New("it has failed")
+		}
+		argv = all // that gets __COUNTER__ in a directive wrong
+	}
+}
+
+// partsOf returns what belongs to the compiler of a command with that environment.
+func partsOf(c *Command, env []string) *inputs.Parts {
+	get := variables(env)
+	libraries, _ := get("LIBRARY_PATH")
+	p := &inputs.Parts{Files: c.Compiler.Files, Dirs: c.Compiler.Dirs, Programs: filepath.SplitList(c.Lease.Path),
+		Libraries: append(filepath.SplitList(c.Lease.Libraries), filepath.SplitList(libraries)...)}
+	for _, name := range [...]string{"TMPDIR", "TMP", "TEMP", "PWD"} {
+		if dir, set := get(name); set {
+			p.Tested = append(p.Tested, dir)
+		}
+	}
+	for _, program := range []string{c.Compiler.Path, c.Compiler.Exec} {
+		bin := filepath.Dir(program)
+		if filepath.Base(bin) != "bin" {
+			continue
+		}
+		for _, sub := range [...]string{"bin", "etc", "include", "lib", "lib32", "lib64", "libexec", "share", c.Compiler.Target} {
+			p.Prefix = append(p.Prefix, filepath.Join(filepath.Dir(bin), sub))
+		}
+	}
+	return p
+}
+
+// canList reports whether the list that the compiler makes is that of this command's inputs.
+func canList(plan *compile.Plan) bool { return !plan.Raw && !plan.Driver.Tidy && !plan.Modules() }
