@@ -112,6 +112,19 @@ func TestTextOnAFarmWithTrees(t *testing.T) {
 	}
 }
 
+// TestPrecompiledHeadersAreTold: the manager is told which precompiled header a compile may find, and knows whether hosts can make it.
+func TestPrecompiledHeadersAreTold(t *testing.T) {
+	m := treeManager(t)
+	b := m.bench()
+	b.write("x.c", "#include \"pch.h\"\n")
+	b.write("pch.h", "int p;\n")
+	b.write("pch.h.gch", "not really")
+	b.run(rdistcc, "gcc", "-c", "x.c")
+	if len(m.submits) != 1 || !slices.Equal(m.submits[0].Images, []string{"pch.h.gch"}) {
+		t.Errorf("%+v, want one job with pch.h.gch", m.submits)
+	}
+}
+
 // TestWhatKeepsSourcesHere: what cannot be packed runs here, once, with its own words.
 func TestWhatKeepsSourcesHere(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -124,13 +137,15 @@ func TestWhatKeepsSourcesHere(t *testing.T) {
 		"time":              {"-c x.c", "char *t = __TIME__;\n", "not-reproducible:time"},
 		"unclear include":   {"-c x.c", "#define H \"x.h\"\n#if __has_include(H)\n#endif\n", "not-reproducible:has-include"},
 		"unclear incbin":    {"-S x.c -DF=\"y\"", "asm(\".incbin \\\"\" F \"\\\"\");\n", "not-reproducible:incbin"},
-		"precompiled":       {"-c x.c", "#include \"pch.h\"\n", "not-reproducible:pch"},
+		"precompiled":       {"-c x.c", "#include \"dir.h\"\n", "not-reproducible:pch"},
 	} {
 		m := treeManager(t)
 		b := m.bench()
 		b.write("x.c", c.text)
-		b.write("pch.h", "int p;\n")
-		b.write("pch.h.gch", "not really")
+		b.write("dir.h", "int p;\n")
+		if err := os.Mkdir(b.path("dir.h.gch"), 0o777); err != nil { // gcc tries all files of it
+			t.Fatal(err)
+		}
 		args := append([]string{"gcc"}, strings.Fields(c.words)...)
 		got := b.run(append([]string{rdistcc}, args...)...)
 		_ = os.Remove(b.path("x.o")) // there need not be one
