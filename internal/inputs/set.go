@@ -191,7 +191,7 @@ func (i *Input) Append(buf []byte) ([]byte, error) {
 
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {
-	s := &Set{Unsure: w.unsure, Timed: w.timed, Kinds: w.kinds | w.wholeKinds()}
+	s := &Set{Files: make([]*Input, 0, len(w.hits)), Unsure: w.unsure, Timed: w.timed, Kinds: w.kinds | w.wholeKinds()}
 	if !w.told {
 		for name, lacks := range w.lacks {
 			if lacks {

@@ -22,9 +22,9 @@ func (d *dir) size() int64   { return dirTakes + int64(len(d.path)) }
 
 // size returns what u takes by itself, without what it shares with other commands.
 func (u *resolved) size() int64 {
-	n := unitTakes + 12*int64(len(u.dirs.at)) + 8*int64(len(u.entries))
+	n := unitTakes + 12*int64(len(u.dirs.at)) + 8*int64(cap(u.entries))
 	if s := u.set; s != nil {
-		n += 8*int64(len(s.Files)+len(s.more)) + 4*int64(len(s.without)) + 16*int64(len(s.Dirs)) + 32*int64(len(s.Links)) + int64(len(s.spare))
+		n += 8*int64(cap(s.Files)+cap(s.more)) + 4*int64(cap(s.without)) + 16*int64(len(s.Dirs)) + 32*int64(len(s.Links)) + int64(len(s.spare))
 	}
 	return n
 }
