@@ -39,6 +39,9 @@ func TestUnthought(t *testing.T) {
 	if err := os.Symlink(dir+"/w/other", dir+"/w/link"); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink(dir+"/lib/x", dir+"/bin/cc"); err != nil {
+		t.Fatal(err)
+	}
 	q := &Query{Key: "k", Source: "a.c", Cwd: dir + "/w", Angle: []string{"none", "inc"}, GCC: true}
 	p := &Parts{Programs: []string{dir + "/bin"}, Libraries: []string{dir + "/lib"}, Tested: []string{dir + "/tmp"}}
 	table := New(Options{})
@@ -56,6 +59,7 @@ func TestUnthought(t *testing.T) {
 		"/w/never/b.h":        {dir + "/w/never", false},
 		"/w/inc/other.h":      {dir + "/w/inc/other.h", false},
 		"/bin/as":             nil, // a program
+		"/bin/cc":             nil,
 		"/lib/x/../libc.so.6": nil, "/lib/tls": nil, "/lib": nil, "/lib/specs": nil, "/lib/h/.": nil,
 		"/lib/h.h": {dir + "/lib/h.h", false},
 		"/tmp":     nil,

@@ -38,6 +38,7 @@ func newView(cwd string, own []string, p *Parts) *view {
 		v.directory(name)
 	}
 	for _, name := range p.Programs {
+		v.path[path.Clean(name)] = struct{}{}
 		if real := sources.RealPath(name); real != "" {
 			v.path[real] = struct{}{}
 		}
@@ -118,7 +119,7 @@ func (v *view) sees(name string) (at *Sought, ok bool) {
 	} else if name = shared; name[0] != '/' {
 		name = v.cwd + "/" + name
 	}
-	if slices.Contains(v.p.Tested, name) {
+	if slices.Contains(v.p.Tested, name) || v.program(path.Clean(name)) {
 		return nil, true
 	}
 	var strange string
@@ -188,10 +189,11 @@ func loaderDir(name string) bool {
 // linkers are programs of compilers that only a link runs.
 var linkers = [...]string{"collect2", "lto-wrapper", "lto1", "ld", "liblto_plugin.so"}
 
-// program reports whether a name is one of programs that a compiler may start.
+// program reports whether a name is one of programs that a compiler may start, or by which it looks for itself: whatever is there, also a
+// link of rdistcc's, belongs to its identity.
 func (v *view) program(name string) bool {
 	_, is := v.path[path.Dir(name)]
-	return is && !v.within(name, v.own)
+	return is && (!strings.Contains(path.Base(name), ".") || !v.within(name, v.own))
 }
 
 // systems reports whether a name belongs to the system or to a compiler, whose identity says what is there.
