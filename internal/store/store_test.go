@@ -126,6 +126,13 @@ func TestOtherContent(t *testing.T) {
 		c.Unpin()
 	}
 	has(t, x, 1000, 1, true)
+	var none *Tenant // keeps nothing, but a job may use what it brings
+	if _, err := none.Put(id, other); !errors.Is(err, ErrOther) {
+		t.Errorf("Put of another content without a store: %v", err)
+	}
+	if _, err := none.Put(id, b); !errors.Is(err, ErrFull) {
+		t.Errorf("Put without a store: %v", err)
+	}
 }
 
 // Nothing of one tenant's is there for another one.
