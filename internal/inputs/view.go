@@ -119,7 +119,7 @@ func (v *view) sees(name string) (at *Sought, ok bool) {
 	} else if name = shared; name[0] != '/' {
 		name = v.cwd + "/" + name
 	}
-	if slices.Contains(v.p.Tested, name) || v.program(path.Clean(name)) {
+	if slices.Contains(v.p.Tested, path.Clean(name)) || v.program(path.Clean(name)) {
 		return nil, true
 	}
 	var strange string

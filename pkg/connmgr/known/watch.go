@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -64,7 +65,7 @@ func (t *Table) SaveWatched() {
 // Judge returns a name that the compiler of a job looks up and of which the job's Set takes no account, or "". It may run the
 // compiler.
 func (t *Table) Judge(ctx context.Context, c *Command, k *Job) (name string) {
-	if k.plan == nil {
+	if k.plan == nil || strings.Contains(c.Lease.Command.Argv0, "/") && strays(c) {
 		return ""
 	}
 	return t.watches.Judge(ctx, combination(c, k.plan, "known"), uint64(k.Set.Kinds), func() watched.Verdict {
@@ -95,7 +96,7 @@ func (t *Table) JudgeListed(ctx context.Context, c *Command, body *job.Body) (na
 		return ""
 	}
 	plan := compile.ParseUnlisted(cmd.Args, driver, variables(cmd.Env))
-	if plan.Local || !canList(&plan) {
+	if plan.Local || !canList(&plan) || strings.Contains(cmd.Argv0, "/") && strays(c) {
 		return ""
 	}
 	// The texts are not known here: more of them may name headers in more ways.
@@ -187,13 +188,15 @@ func (t *Table) lookUp(ctx context.Context, c *Command, plan *compile.Plan, env 
 func partsOf(c *Command, env []string) *inputs.Parts {
 	get := variables(env)
 	libraries, _ := get("LIBRARY_PATH")
-	p := &inputs.Parts{Files: c.Compiler.Files, Dirs: c.Compiler.Dirs, Programs: filepath.SplitList(c.Lease.Path),
+	programs, _ := get("PATH")
+	p := &inputs.Parts{Files: c.Compiler.Files, Dirs: c.Compiler.Dirs, Programs: append(filepath.SplitList(c.Lease.Path), filepath.SplitList(programs)...),
 		Libraries: append(filepath.SplitList(c.Lease.Libraries), filepath.SplitList(libraries)...)}
 	for _, name := range [...]string{"TMPDIR", "TMP", "TEMP", "PWD"} {
 		if dir, set := get(name); set {
-			p.Tested = append(p.Tested, dir)
+			p.Tested = append(p.Tested, filepath.Clean(dir))
 		}
 	}
+	p.Tested = append(p.Tested, filepath.Clean(c.Lease.Compiler), filepath.Clean(from(c.Lease.Cwd, c.Lease.Command.Argv0)))
 	for _, program := range []string{c.Compiler.Path, c.Compiler.Exec} {
 		bin := filepath.Dir(program)
 		if filepath.Base(bin) != "bin" {
@@ -204,6 +207,12 @@ func partsOf(c *Command, env []string) *inputs.Parts {
 		}
 	}
 	return p
+}
+
+// strays reports whether a command names its compiler by a link in the project. A clang then looks for its parts beside the link too.
+func strays(c *Command) bool {
+	dir := filepath.Dir(from(c.Lease.Cwd, c.Lease.Command.Argv0))
+	return strings.HasPrefix(dir+"/", c.Lease.Cwd+"/") && filepath.Dir(c.Compiler.Path) != dir
 }
 
 // canList reports whether the list that the compiler makes is that of this command's inputs.
