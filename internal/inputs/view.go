@@ -39,6 +39,7 @@ func newView(cwd string, own []string, p *Parts) *view {
 	}
 	for _, name := range p.Programs {
 		v.path[path.Clean(name)] = struct{}{}
+		v.directory(name)
 		if real := sources.RealPath(name); real != "" {
 			v.path[real] = struct{}{}
 		}
@@ -124,7 +125,7 @@ func (v *view) sees(name string) (at *Sought, ok bool) {
 	}
 	var strange string
 	real, kind := walkTo(name, func(link string) {
-		if _, known := v.link[link]; !known && !sources.SystemLink(link) && !v.systems(link) {
+		if _, known := v.link[link]; !known && !sources.SystemLink(link) && !v.systems(link) && !v.program(link) {
 			strange = link
 		}
 	})

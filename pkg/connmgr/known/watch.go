@@ -136,7 +136,7 @@ func (t *Table) watch(ctx context.Context, c *Command, plan *compile.Plan, judge
 	defer cancel()
 	env := c.Lease.Command.Env
 	if c.Environ != nil {
-		env = c.Environ()
+		env = pathed(c.Environ(), c.Lease.Path)
 	}
 	last := ""
 	for range 2 {
@@ -161,6 +161,16 @@ func (t *Table) watch(ctx context.Context, c *Command, plan *compile.Plan, judge
 		last = name
 	}
 	return watched.Verdict{Void: true} // it has failed, or files come and go
+}
+
+// pathed returns the environment that a wrapper gives its compiler: its own with another PATH, in which no links of rdistcc's lead the
+// compiler to where it is not.
+func pathed(env []string, path string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
+	if path != "" {
+		env = append(env, "PATH="+path)
+	}
+	return env
 }
 
 // lookUp returns the names that the compiler looks up while it lists what a command reads.

@@ -54,8 +54,9 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 	if slices.Contains(b.Dirs, "") {
 		return nil, refuse(job.CauseMalformed, "directory without a name")
 	}
-	// It looks for headers relative to its own location.
-	if b.Compiler != "" && b.Compiler != tc.Path {
+	// It looks for headers relative to its own location. A gcc may have several names there (mingw's are hard links), which mean
+	// nothing to it; to a clang they do.
+	if b.Compiler != "" && b.Compiler != tc.Path && (tc.Family != "gcc" || path.Dir(b.Compiler) != path.Dir(tc.Path)) {
 		return nil, refuse(job.CauseToolchain, "the compiler is %s here, and %s there", tc.Path, b.Compiler)
 	}
 	if what := compile.TooLong(b.Args); what != "" {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,17 @@ func TestHonestCommands(t *testing.T) {
 			if err := checked(sourcesBody(tc, append([]string{"-c", "a.c"}, strings.Fields(list)...)...), tc, three); err != nil {
 				t.Errorf("%s %q: %v", tc.Family, list, err)
 			}
+		}
+	}
+}
+
+// TestNamesOfOneCompiler: gcc does the same under any name in its directory, and clang does not.
+func TestNamesOfOneCompiler(t *testing.T) {
+	for _, tc := range treeTools {
+		b := sourcesBody(tc, "-c", "a.c")
+		b.Compiler = path.Dir(tc.Path) + "/another-name"
+		if err := checked(b, tc, three); (err == nil) != (tc.Family == "gcc") {
+			t.Errorf("%s as %s: %v", tc.Path, b.Compiler, err)
 		}
 	}
 }
