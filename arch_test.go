@@ -56,7 +56,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
 	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/lookups", "internal/modules", "internal/outputs", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/connmgr/known/made", "pkg/connmgr/known/watched"}, // makes jobs of commands
-	"pkg/connmgr/known/made":        {"internal/stamp", "internal/unit", "internal/wholefile", "internal/wire"},                                                                                                                                                                                            // a file
+	"pkg/connmgr/known/made":        {"internal/stamp", "internal/unit", "internal/wholefile", "internal/wire"},                                                                                                                                                                                                                                             // a file
 	"pkg/connmgr/known/watched":     {"internal/wholefile"},
 	"pkg/connmgr/link":              {"internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/shelf"},
 	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
