@@ -103,7 +103,7 @@ func TestReload(t *testing.T) {
 	if r.File != path || r.Error != "" || !slices.Equal(r.Restart, []string{"buffers.slots"}) || r.ListFrom != path+":4" {
 		t.Errorf("after an edit: %+v", r)
 	}
-	for key, want := range map[string]string{"fallback.allow": "false", "hosts": `["127.0.0.1:1"]`, "buffers.slots": "64"} {
+	for key, want := range map[string]string{"fallback.allow": "false", "hosts": `["127.0.0.1:1"]`, "buffers.slots": "0"} {
 		if got := p.inForce(key); got != want {
 			t.Errorf("%s is %s, want %s in force", key, got, want)
 		}

@@ -369,13 +369,13 @@ func TestLocalByRule(t *testing.T) {
 	b.write("conftest.c", hello)
 	b.wants(b.run("gcc", "-c", "hello.c"), 0, "")
 	for _, words := range []string{"gcc -E hello.c", "gcc -M hello.c", "gcc --version", "gcc hello.o -o hello", "gcc -c conftest.c",
-		"gcc -fno-such-thing -c hello.c"} {
+		"gcc -fno-such-file -c hello.c"} {
 		plain := b.run(strings.Fields(words)...)
 		if got := b.run(append([]string{rdistcc}, strings.Fields(words)...)...); got != plain {
 			t.Errorf("%s: %+v, want %+v", words, got, plain)
 		}
 	}
-	b.reported("local:preprocess", "local:dependencies-only", "local:query", "local:link", "local:probe", "local:unknown-option:-fno-such-thing")
+	b.reported("local:preprocess", "local:dependencies-only", "local:query", "local:link", "local:probe", "local:unknown-option:-fno-such-file")
 	b.env = append(b.env, "RDISTCC_MODE=local")
 	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "")
 	m.wait()
