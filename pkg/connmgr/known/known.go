@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -267,13 +268,33 @@ func variables(env []string) func(name string) (string, bool) {
 	}
 }
 
+// rootThroughLink reports whether words name a root for headers by a name that leads through a link. gcc tells of what is below
+// by names without the link, and nothing says then that a compile needs it.
+func rootThroughLink(words []string) bool {
+	for i, w := range words {
+		root, is := strings.CutPrefix(w, "--sysroot")
+		if !is {
+			if root, is = strings.CutPrefix(w, "-isysroot"); !is {
+				continue
+			}
+		}
+		if root = strings.TrimPrefix(root, "="); root == "" && i+1 < len(words) {
+			root = words[i+1]
+		}
+		if real := sources.RealPath(root); real != "" && real != path.Clean(root) {
+			return true
+		}
+	}
+	return false
+}
+
 // query returns what is to be found out for the plan of a command, and the words that choose the compiler's own
 // directories.
 func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bool) {
 	l, cmd := c.Lease, c.Lease.Command
 	getenv := variables(cmd.Env)
 	search, ok := plan.Search(getenv)
-	if !ok {
+	if !ok || rootThroughLink(search.Ask) {
 		return nil, nil, false
 	}
 	more := plan.Inputs

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -199,8 +200,8 @@ func partsOf(c *Command, env []string) *inputs.Parts {
 	get := variables(env)
 	libraries, _ := get("LIBRARY_PATH")
 	programs, _ := get("PATH")
-	p := &inputs.Parts{Files: c.Compiler.Files, Dirs: c.Compiler.Dirs, Programs: append(filepath.SplitList(c.Lease.Path), filepath.SplitList(programs)...),
-		Libraries: append(filepath.SplitList(c.Lease.Libraries), filepath.SplitList(libraries)...)}
+	p := &inputs.Parts{Files: c.Compiler.Files, Dirs: c.Compiler.Dirs, Programs: dirsOf(c, c.Lease.Path, programs),
+		Libraries: dirsOf(c, c.Lease.Libraries, libraries)}
 	for _, name := range [...]string{"TMPDIR", "TMP", "TEMP", "PWD"} {
 		if dir, set := get(name); set {
 			p.Tested = append(p.Tested, filepath.Clean(dir))
@@ -217,6 +218,16 @@ func partsOf(c *Command, env []string) *inputs.Parts {
 		}
 	}
 	return p
+}
+
+// dirsOf returns the directories of lists such as PATH, absolute.
+func dirsOf(c *Command, lists ...string) (dirs []string) {
+	for _, list := range lists {
+		for _, dir := range filepath.SplitList(list) {
+			dirs = append(dirs, path.Clean(from(c.Lease.Cwd, dir)))
+		}
+	}
+	return dirs
 }
 
 // strays reports whether a command names its compiler by a link in the project. A clang then looks for its parts beside the link too.
