@@ -234,8 +234,8 @@ func walkTo(name string, visit func(link string)) (at string, k kind) {
 		}
 		var st unix.Stat_t
 		next := at + "/" + c
-		if k != isDir { // what is below a file
-			return at, k
+		if k != isDir { // there is nothing below a file, until it becomes a directory
+			return at, isAbsent
 		}
 		if err := lstat(next, &st); err != nil {
 			if absent(err) {
