@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
@@ -37,7 +39,17 @@ func newReader() *reader { return &reader{scanner: sources.NewScanner()} }
 // read completes x.f.
 func (r *reader) read(x *reading) {
 	f := x.f
-	b, err := readFile(x.path, &f.st, r.buf[:0])
+	buf := r.buf[:0]
+	if f.st.Size > maxText { // only its sums are wanted, and the heap would keep its memory for long
+		mem, err := unix.Mmap(-1, 0, int(f.st.Size)+1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			x.doubt = &Doubt{Why: reasonOf(err), Name: x.path}
+			return
+		}
+		defer unix.Munmap(mem)
+		buf = mem[:0]
+	}
+	b, err := readFile(x.path, &f.st, buf)
 	if err != nil {
 		x.doubt = &Doubt{Why: reasonOf(err), Name: x.path}
 		return

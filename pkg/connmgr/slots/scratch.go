@@ -3,6 +3,7 @@ package slots
 import (
 	"context"
 	"math/bits"
+	"runtime/debug"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -20,6 +21,8 @@ type Scratch struct {
 const (
 	minScratch = 16 // 64 KiB
 	maxScratch = 31
+
+	maxPooled = 25 // 32 MiB: what is larger is freed at once
 
 	maxScratchKept = 26 // 64 MiB: the least total size of a Memory's Scratch
 )
@@ -49,10 +52,16 @@ func (s *Scratch) Take(ctx context.Context, n int) *Lent {
 
 // Give returns l to its Scratch. l may be nil.
 func (l *Lent) Give() {
-	if l != nil {
-		l.s.pools[l.size].Put(l)
-		l.s.room.Release(1 << l.size)
+	if l == nil {
+		return
 	}
+	if l.size <= maxPooled {
+		l.s.pools[l.size].Put(l)
+	} else {
+		l.Mem = nil
+		go debug.FreeOSMemory() // few jobs are that large, and the collector would take minutes
+	}
+	l.s.room.Release(1 << l.size)
 }
 
 // Fit copies the first n bytes to a smaller buffer and gives l back, if a smaller size is enough and
