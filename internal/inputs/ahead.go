@@ -46,7 +46,7 @@ func (r *reader) read(x *reading) {
 			x.doubt = &Doubt{Why: reasonOf(err), Name: x.path}
 			return
 		}
-		defer unix.Munmap(mem)
+		defer func() { _ = unix.Munmap(mem) }() // fails for no mapping of ours
 		buf = mem[:0]
 	}
 	b, err := readFile(x.path, &f.st, buf)

@@ -2,6 +2,9 @@ package slots
 
 import (
 	"context"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 )
@@ -66,4 +69,35 @@ func TestScratchThatTurnsOutSmall(t *testing.T) {
 	if !s.room.TryAcquire(s.max) {
 		t.Error("not all came back")
 	}
+}
+
+// TestLargeScratchIsFreed: the memory of a large buffer is the system's again when Give returns, whatever the
+// garbage collector does.
+func TestLargeScratchIsFreed(t *testing.T) {
+	before := resident(t)
+	l := NewScratch(64<<20).Take(t.Context(), 40<<20)
+	for i := 0; i < len(l.Mem); i += 4096 {
+		l.Mem[i] = 1
+	}
+	if got := resident(t) - before; got < 60<<20 {
+		t.Fatalf("a buffer of 64 MiB has %d bytes of memory", got)
+	}
+	l.Give()
+	if got := resident(t) - before; got > 16<<20 {
+		t.Errorf("%d bytes stayed", got)
+	}
+}
+
+// resident returns how many bytes of memory this process has.
+func resident(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(b))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
 }
