@@ -18,6 +18,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	if p.Language == langHeader && p.Driver.Family == Clang && (p.modules.asked || p.modules.only && p.modules.way != "") {
 		p.clangUnit(getenv)
 	}
+	p.takeObject()
 	switch {
 	case p.query:
 		local(reason.Query, TurnNone)

@@ -16,7 +16,7 @@ func (p *parser) unfitIR() bool {
 	switch {
 	case p.Driver.Family != Clang || p.Syntax || p.modules.on || p.native || len(p.Images) > 0:
 		return true
-	case p.outputs == 0 && p.llvm, p.ownAs() != clangAs:
+	case p.outputs == 0 && (p.llvm || p.Source == swapSuffix(p.Source, ".o") || p.Source == swapSuffix(p.Source, ".s")), p.output == p.Source, p.ownAs() != clangAs:
 		return true // the output may be the source; or temporary files have names of their own
 	case p.extra.wants(saveTemps), p.extra.wants(coverage), p.extra.wants(callGraph), p.extra.log, p.extra.traces != "":
 		return true // versions differ in what they write
@@ -27,6 +27,19 @@ func (p *parser) unfitIR() bool {
 		}
 	}
 	return false
+}
+
+// takeObject takes what is for the linker otherwise for the source of a command with an index of ThinLTO, as clang does: linkers
+// that compile in several places write such commands. findIR looks whether it is LLVM's IR.
+func (p *parser) takeObject() {
+	if p.Driver.Family != Clang || p.index == "" || p.sources > 0 || p.inputs != 1 || p.stdin || !p.compile && !p.assembly {
+		return
+	}
+	for _, o := range p.options {
+		if o.class == source {
+			p.Source, p.Language, p.sources, p.inputs = o.arg, langIR, 1, 0
+		}
+	}
 }
 
 // findIR completes the Plan of a command whose source is LLVM's IR by the modules that an index of ThinLTO names: the
