@@ -110,7 +110,7 @@ var edges = map[string][]string{
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
-	"internal/driver/recipes":      {"internal/driver"},
+	"internal/driver/recipes":      {"internal/driver", "internal/modules"}, // compilers show what their compiled modules say
 	"internal/entrypoint":          {},
 	"internal/exp":                 {"internal/plot"},
 	"internal/exp/all":             {"internal/exp", "internal/exp/jobs", "internal/exp/memory", "internal/exp/offload", "internal/exp/peer", "internal/exp/streams", "internal/exp/wire"},

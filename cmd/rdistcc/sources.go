@@ -28,6 +28,9 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	if f.plan.MakesModule() {
 		return nil, reason.NotReproducible + "modules" // only the manager knows all directories for headers
 	}
+	if f.plan.NewModules {
+		return nil, reason.NotReproducible + "modules" // only the manager can have the compiler show how they are read
+	}
 	if f.plan.HeaderUnit() || f.plan.Units || len(f.plan.Headers) > 0 {
 		return nil, reason.NotReproducible + "modules" // the compiler would not list them
 	}

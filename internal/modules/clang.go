@@ -8,7 +8,11 @@ type Compiled struct {
 	Header  string   // the name of the header that it is made of, as clang has found it; "": it is no header unit
 	Main    string   // the file that it is made of
 	Imports []string // files of modules that it imports; clang 17 and later leave out those that it finds by their names
+	Newer   bool     // than what this was tried with: only its compiler can show that it is read as it is meant (recipes.ModuleCache)
 }
+
+// newest is the newest version of clang whose modules were read in tests.
+const newest = 22
 
 // maxName is the size of the longest name of a file, in bytes.
 const maxName = 4096
@@ -23,7 +27,7 @@ const (
 	unhashedBlock  = 19
 
 	controlMetadata     = 1 // in the control block: the compiler's version
-	controlImports      = 2
+	controlImports      = 2 // all of them; clang 20 and later: one, with its strings behind the record
 	controlMain         = 3 // the file that it is made of
 	inputsFile          = 1 // in the block of inputs: a file
 	submoduleDefinition = 1 // in the block of submodules: name and kind of what is compiled
@@ -32,24 +36,22 @@ const (
 // named reports whether a version of clang means by kind a module that begins with "module NAME", or a part of one:
 // not a header, and not a module of a module map.
 func named(version, kind uint64) bool {
-	switch version {
-	case 16:
+	if version == 16 {
 		return kind == 1 || 3 <= kind && kind <= 6
-	case 19:
-		return 2 <= kind && kind <= 8
 	}
-	return false
+	return 2 <= kind && kind <= 8
 }
 
 // header reports whether a version of clang means by kind a header unit.
 func header(version, kind uint64) bool {
-	return version == 16 && kind == 2 || version == 19 && kind == 1
+	return kind == 2 && version == 16 || kind == 1 && version > 16
 }
 
 // Clang reads what a module compiled by clang says of itself, without most of the content. read fills b from an
 // offset of the file of size bytes, and reports whether it could.
 //
-// ok is false if the file is no such module, or if a version of clang made it whose modules are not known here.
+// ok is false if the file is no such module, or says something that is not understood here. A version of clang that is newer than
+// this code may mean something else by what it writes.
 func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool) {
 	r := stream{read: read, end: uint64(size) * 8, blocks: []uint64{astBlock, submoduleBlock, controlBlock, inputsBlock, unhashedBlock}}
 	if size < 8 || r.fixed(32) != 'C'|'P'<<8|'C'<<16|'H'<<24 {
@@ -68,13 +70,14 @@ func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool
 		switch {
 		case block == controlBlock && ops[0] == controlMetadata && len(ops) > 3:
 			version = ops[3]
+			c.Newer, odd = version > newest, odd || version < 16
 		case block == controlBlock && ops[0] == controlMain:
 			c.Main = blob
 		case block == controlBlock && ops[0] == controlImports:
-			odd = !imported(version, ops[1:], func(s string) { name(&c.Imports, s) }) || odd
+			odd = !imported(version, ops[1:], blob, func(s string) { name(&c.Imports, s) }) || odd
 		case block == inputsBlock && ops[0] == inputsFile:
 			rest := ""
-			if n := ops[len(ops)-1]; version > 16 && 0 < n && n < uint64(len(blob)) { // the name as it was asked for, and the real one
+			if n := ops[len(ops)-1]; len(ops) > 8 && 0 < n && n < uint64(len(blob)) { // the name as it was asked for, and the real one
 				blob, rest = blob[:n], blob[n:]
 			}
 			odd = odd || !strings.HasPrefix(blob, "/") || rest != "" && rest[0] != '/'
@@ -104,19 +107,33 @@ func Clang(read func(b []byte, off int64) bool, size int64) (c Compiled, ok bool
 const signatureLen = 20
 
 // imported calls found for the file of each imported module in a record of them: kind, place of the import, size, time and
-// signature, the module's name, and the file. Clang 17 and later put behind the place whether the module is found by its name; if so,
-// there are only the names. It reports whether the record is of that form.
-func imported(version uint64, ops []uint64, found func(string)) bool {
+// signature, the module's name, and the file. Clang 17 and later put behind the kind whether it is a module with a name; if so, clang
+// 18 and later write only that name behind the place. In clang 20 and later a record is about one module: kind, place, length of the
+// name, whether the module has one, size, time, length of the file's name, and then blob with name, signature, and file. It reports
+// whether the record is of one of these forms.
+func imported(version uint64, ops []uint64, blob string, found func(string)) bool {
+	if blob != "" {
+		if len(ops) != 7 || ops[2] > maxName || ops[6] > maxName {
+			return false
+		}
+		if ops[3] != 0 {
+			return uint64(len(blob)) == ops[2] && ops[6] == 0
+		}
+		if uint64(len(blob)) != ops[2]+signatureLen+ops[6] || ops[6] == 0 {
+			return false
+		}
+		found(blob[ops[2]+signatureLen:])
+		return true
+	}
 	for len(ops) > 0 {
 		before, byName := 4+signatureLen, false
 		if version > 16 {
 			if len(ops) < 3 {
 				return false
 			}
-			if byName = ops[2] != 0; byName {
+			before++
+			if byName = version > 17 && ops[1] != 0; byName {
 				before = 3
-			} else {
-				before++
 			}
 		}
 		if len(ops) < before {

@@ -12,43 +12,49 @@ type Search struct {
 
 // What Differs reads of the block that counts for no signature.
 const (
-	searchPaths = 4 // clang 16: names of all directories
+	searchPaths = 4 // names of all directories, unless they are left out
 	searchUsage = 6 // a bit for each directory: whether a module map was found in it
 )
 
-// Differs returns in some words what a compiled module says of the directories for headers that is not so, or "". Clang 19
-// records only how many there are.
+// Differs returns in some words what a compiled module says of the directories for headers that is not so, or "". Some versions of
+// clang record only how many there are.
 func (s *Search) Differs(module []byte) string {
-	total := s.Given + len(s.Own) + len(s.Missing)
-	version, count, paths, bad := uint64(0), uint64(0), []string(nil), false
+	count, paths, ok := Directories(module)
+	switch {
+	case !ok:
+		return "an unknown format"
+	case count != s.Given+len(s.Own)+len(s.Missing), paths != nil && !s.agrees(paths):
+		return "other directories for headers"
+	}
+	return ""
+}
+
+// Directories returns how many directories for headers a compiled module records, and their names, or nil.
+func Directories(module []byte) (count int, paths []string, ok bool) {
+	tells, bad := false, false
 	r := stream{blocks: []uint64{controlBlock, unhashedBlock}, end: uint64(len(module)) * 8, read: func(b []byte, off int64) bool { return copy(b, module[off:]) == len(b) }}
 	r.record = func(block uint64, ops []uint64, _ string) {
 		switch {
-		case block == controlBlock && ops[0] == controlMetadata && len(ops) > 3:
-			version = ops[3]
 		case block == unhashedBlock && ops[0] == searchUsage && len(ops) > 1:
-			count = ops[1]
+			bad, tells, count = bad || tells || ops[1] > maxDirs, true, int(min(ops[1], maxDirs))
 		case block == unhashedBlock && ops[0] == searchPaths && paths == nil:
 			paths, bad = pathsOf(ops[1:])
 		}
 	}
 	if len(module) < 8 || r.fixed(32) != 'C'|'P'<<8|'C'<<16|'H'<<24 {
-		return "no compiled module"
+		return 0, nil, false
 	}
 	for r.at+32 <= r.end && !r.bad {
 		if r.fixed(2) != enterBlock {
-			return "no compiled module"
+			return 0, nil, false
 		}
 		r.block(0)
 	}
-	switch {
-	case r.bad || bad || version != 16 && version != 19:
-		return "an unknown format"
-	case count != uint64(total), version == 16 && !s.agrees(paths):
-		return "other directories for headers"
-	}
-	return ""
+	return count, paths, tells && !r.bad && !bad
 }
+
+// maxDirs is the most directories for headers of a command.
+const maxDirs = 1 << 16
 
 // pathsOf returns the names in a record of directories. Behind it there are others, for modules of headers.
 func pathsOf(ops []uint64) (paths []string, bad bool) {

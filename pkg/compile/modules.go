@@ -339,6 +339,7 @@ func (f *moduleFinder) clangs(file string, kind int) bool {
 	if !ok || kind == onlyHeader && c.Header == "" || kind == noHeader && c.Header != "" {
 		return false
 	}
+	f.p.NewModules = f.p.NewModules || c.Newer
 	if c.Header != "" && !f.unit(&c) {
 		return false
 	}

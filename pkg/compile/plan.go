@@ -74,6 +74,10 @@ type Plan struct {
 	// FindModules sets it.
 	Units bool
 
+	// NewModules means that a clang newer than this code has made a compiled module of the command: only the compiler can show that
+	// such modules are read as they are meant. FindModules sets it.
+	NewModules bool
+
 	// ModuleRules are the names of modules that the rules for make may have, if the compile writes any. FindModules
 	// finds them.
 	ModuleRules modules.Rules

@@ -23,6 +23,7 @@ type Table struct {
 	objects recipes.ObjectCache
 	search  recipes.SearchCache
 	flags   recipes.FlagCache
+	modules recipes.ModuleCache
 }
 
 // New returns an empty table. If object is nil, the compiler is asked.
@@ -68,6 +69,11 @@ func (c *Compiler) NoFlag(words []string) string {
 		}
 	}
 	return ""
+}
+
+// ReadsModules reports whether what compiled modules of this clang say of themselves is read here as it is meant.
+func (c *Compiler) ReadsModules() bool {
+	return c.Family == "clang" && c.table.modules.Reads(c.table.ctx, c.id(), c.path, env)
 }
 
 // Search returns where the compiler looks for headers by default, if that is known already or ask is set.

@@ -161,7 +161,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if reason != "" || !outputDirs(&plan, l.Cwd) {
 		return nil, nil, unknownCommand
 	}
-	if plan.MakesModule() && !fitModule(c, front) {
+	if plan.MakesModule() && !fitModule(c, front) || plan.NewModules && !c.Compiler.ReadsModules() {
 		return nil, nil, unknownCommand
 	}
 	q, ask, ok := query(c, &plan)

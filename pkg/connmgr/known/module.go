@@ -14,9 +14,10 @@ import (
 // fitModule reports whether a host may make a compiled module of clang's by a command. front is the number of words that
 // stand for native ones.
 //
-// Only versions are used of which it is known what they write. On a terminal, clang records that messages have colours.
+// Only compilers are used that have shown that what they write is read as they mean it. On a terminal, clang records that messages
+// have colours.
 func fitModule(c *Command, front int) bool {
-	return (c.Compiler.Major == 16 || c.Compiler.Major == 19) && !c.Lease.Command.Terminal && front == 0
+	return !c.Lease.Command.Terminal && front == 0 && c.Compiler.ReadsModules()
 }
 
 // searchOf returns what a compiled module has to say of where its compiler looked for headers, by a query that has been

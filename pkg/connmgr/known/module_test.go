@@ -2,24 +2,34 @@ package known
 
 import (
 	"errors"
+	"os/exec"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/outputs"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// TestFitModule: no host makes a compiled module if the local compiler would record something else.
+// TestFitModule: no host makes a compiled module if the local compiler would record something else, or has not shown what it records.
 func TestFitModule(t *testing.T) {
+	path, err := exec.LookPath("clang++-16")
+	if err != nil {
+		need.Skipf(t, need.Tools, "no clang++-16")
+	}
+	table := compilers.New(t.Context(), nil)
 	for _, c := range []struct {
-		major, front   int
+		path, family   string
+		front          int
 		terminal, want bool
-	}{{16, 0, false, true}, {19, 0, false, true}, {18, 0, false, false}, {20, 0, false, false}, {16, 0, true, false}, {19, 1, false, false}} {
-		cmd := &Command{Lease: &ipc.Lease{Command: &ipc.Command{Terminal: c.terminal}}, Compiler: new(compilers.Compiler)}
-		cmd.Compiler.Major = c.major
+	}{{path, "clang", 0, false, true}, {path, "clang", 0, true, false}, {path, "clang", 1, false, false}, {path, "gcc", 0, false, false}, {"/bin/true", "clang", 0, false, false}} {
+		tc := new(compilers.Compiler).Toolchain
+		tc.Family, tc.ID = c.family, [16]byte([]byte(c.path + "                ")[:16])
+		compiler := table.Of(tc, c.path)
+		cmd := &Command{Lease: &ipc.Lease{Command: &ipc.Command{Terminal: c.terminal}}, Compiler: &compiler}
 		if fitModule(cmd, c.front) != c.want {
 			t.Errorf("%+v", c)
 		}
