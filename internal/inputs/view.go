@@ -144,7 +144,7 @@ func (v *view) sees(name string) (at *Sought, ok bool) {
 			return nil, true
 		}
 	default:
-		if _, known := v.files[real]; known || v.within(real, v.p.Dirs) || v.systems(real) && slices.Contains(linkers[:], path.Base(real)) {
+		if _, known := v.files[real]; known || v.within(real, v.p.Dirs) || v.systems(real) && (slices.Contains(linkers[:], path.Base(real)) || library(path.Base(real))) {
 			return nil, true
 		}
 	}
@@ -189,6 +189,13 @@ func loaderDir(name string) bool {
 
 // linkers are programs of compilers that only a link runs.
 var linkers = [...]string{"collect2", "lto-wrapper", "lto1", "ld", "liblto_plugin.so"}
+
+// library reports whether a file is a shared library by its name. Clang 22 looks for that of the C++ library, beside which it says where
+// the library's modules are.
+func library(base string) bool {
+	before, _, is := strings.Cut(base, ".so")
+	return is && strings.HasPrefix(before, "lib")
+}
 
 // program reports whether a name is one of programs that a compiler may start, or by which it looks for itself: whatever is there, also a
 // link of rdistcc's, belongs to its identity.
