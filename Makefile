@@ -20,7 +20,7 @@ endif
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 
-.PHONY: all test test-all check bare race fuzz lint bench demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
+.PHONY: all test test-all check bare currency race fuzz lint bench demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
 all:
 	$(call need,$(GO))
@@ -114,6 +114,11 @@ check:
 bare:
 	$(call need,$(GO) git)
 	@.ci/bare $(BAREFLAGS)
+
+# The corpus by one gcc and one clang of a Debian suite, and a table of what ran where. Root. CURRENCY=DIR keeps that Debian for the next time.
+currency:
+	$(call need,$(GO) unshare)
+	@.ci/currency $(or $(SUITE),unstable) $(or $(GCC),16) $(or $(CLANG),22) $(CURRENCYFLAGS)
 
 # RACEPART=N: of large suites and such packages, one part of N; SHUFFLE=SEED: tests in another order.
 race: goenv = CGO_ENABLED=1

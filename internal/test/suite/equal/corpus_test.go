@@ -2,6 +2,7 @@ package equal
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -18,7 +19,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
-var compilers = flag.String("compilers", "gcc clang", "compilers that TestCorpus runs every case with")
+var (
+	compilers = flag.String("compilers", "gcc clang", "compilers that TestCorpus runs every case with")
+	table     = flag.String("table", "", "append to this `FILE` a line for each case of TestCorpus: the family of its compilers, 1 if something differs, and where its compiles ran")
+)
 
 // TestCorpus runs the command lines of testdata/cases in the files of
 // testdata/fixtures.txtar. A line is
@@ -63,6 +67,9 @@ func TestCorpus(t *testing.T) {
 					}
 				}
 				mu.Unlock()
+				if err := c.tell(*table, len(v.diffs) > 0, v.wrapped.report); err != nil {
+					t.Error(err)
+				}
 				for _, d := range append(v.diffs, c.misplaced(v.wrapped.report)...) {
 					t.Errorf("%s\n%s\n%s", d, c.line, strings.Join(v.wrapped.report, "\n"))
 				}
@@ -80,6 +87,30 @@ type testCase struct {
 	id    string
 	place string // R, L, A
 	command
+}
+
+// tell appends to a file what became of the case.
+func (c testCase) tell(file string, differs bool, report []string) error {
+	if file == "" {
+		return nil
+	}
+	var families []string
+	for _, name := range c.tools() {
+		family := "gcc"
+		if strings.Contains(name, "clang") {
+			family = "clang"
+		}
+		if name != "" && !slices.Contains(families, family) {
+			families = append(families, family)
+		}
+	}
+	slices.Sort(families)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s\t%d\t%s\t%s\n", strings.Join(families, "+"), map[bool]int{true: 1}[differs], strings.Join(report, " "), c.id)
+	return errors.Join(err, f.Close())
 }
 
 func readCases(t *testing.T, today part.Part) []testCase {
@@ -196,15 +227,20 @@ var (
 	objective = regexp.MustCompile(`\bgcc\s.*(?:\.mm?\b|-x objective-c)`)
 )
 
-// missingTool returns the first program that the command needs and that is not installed, or "".
-func missingTool(c command) string {
+// tools returns the compilers that the command names.
+func (c command) tools() []string {
 	names := []string{c.cc, c.cxx}
 	for _, re := range []*regexp.Regexp{tool, toolPath} {
 		for _, m := range re.FindAllStringSubmatch(c.line, -1) {
 			names = append(names, m[1])
 		}
 	}
-	for _, name := range names {
+	return names
+}
+
+// missingTool returns the first program that the command needs and that is not installed, or "".
+func missingTool(c command) string {
+	for _, name := range c.tools() {
 		if name == "" || name == "cd" || name == "cp" || name == "cat" || name == "chmod" || name == "case" || strings.HasPrefix(name, "nosuch") {
 			continue
 		}
