@@ -9,9 +9,12 @@ import (
 
 // What gcc appends to the name of a module in make's rules, and the variable that it sets.
 const (
-	moduleSuffix = ".c++m"
-	importsLine  = "CXX_IMPORTS += "
+	importsLine = "CXX_IMPORTS += "
+	unitSuffix  = ".c++-header-unit" // gcc 15 and later: of the name of a header, as it was asked for
 )
+
+// moduleSuffixes are of gcc up to 14, and of later ones.
+var moduleSuffixes = [...]string{".c++m", ".c++-module"}
 
 // Lines about modules, in the order in which gcc writes them, after all others and each at most once.
 const (
@@ -24,7 +27,7 @@ const (
 
 // moduleLines checks the lines that gcc adds for modules. Its words are quoted for make.
 type moduleLines struct {
-	module, file string // "": none
+	module, file string // "": none; the module without a suffix
 	imports      map[string]bool
 	last         int // the kind of the last line
 }
@@ -33,12 +36,14 @@ type moduleLines struct {
 func newModuleLines(m *modules.Rules) *moduleLines {
 	l := &moduleLines{}
 	if m.Module != "" && m.File != "" {
-		l.module, l.file = quote(m.Module)+moduleSuffix, quote(m.File)
+		l.module, l.file = quote(m.Module), quote(m.File)
 	}
 	if len(m.Imports) > 0 {
 		l.imports = make(map[string]bool, len(m.Imports))
 		for _, name := range m.Imports {
-			l.imports[quote(name)+moduleSuffix] = true
+			for _, suffix := range moduleSuffixes {
+				l.imports[quote(name)+suffix] = true
+			}
 		}
 	}
 	return l
@@ -68,8 +73,8 @@ func (l *moduleLines) rule(targets, files []string, target func(string) bool) (i
 	only := func(words []string, w string) bool { return w != "" && len(words) == 1 && words[0] == w }
 	switch {
 	case l.module != "" && only(targets, ".PHONY"):
-		return true, l.step(linePhony, only(files, l.module))
-	case only(targets, l.module):
+		return true, l.step(linePhony, l.own(files))
+	case l.own(targets):
 		return true, l.step(lineModule, only(files, l.file))
 	case l.imported(files):
 		targets = l.others(targets)
@@ -78,6 +83,20 @@ func (l *moduleLines) rule(targets, files []string, target func(string) bool) (i
 		return true, doubt("a rule behind those about modules")
 	}
 	return false, nil
+}
+
+// own reports whether words are the compiled module's name, and perhaps behind it that of the header that it is made of: the end of the
+// module's name.
+func (l *moduleLines) own(words []string) bool {
+	if l.module == "" || len(words) == 0 || len(words) > 2 ||
+		!slices.ContainsFunc(moduleSuffixes[:], func(suffix string) bool { return words[0] == l.module+suffix }) {
+		return false
+	}
+	if len(words) == 1 {
+		return true
+	}
+	header, is := strings.CutSuffix(words[1], unitSuffix)
+	return is && header != "" && strings.HasSuffix(l.module, header)
 }
 
 // step takes a line if it is good, and none of its kind, or of one that comes later, was before it.
@@ -160,7 +179,7 @@ func sorted(line string) (words []string) {
 		}
 	}
 	n := len(words)
-	for n > 0 && strings.HasSuffix(words[n-1], moduleSuffix) {
+	for n > 0 && slices.ContainsFunc(moduleSuffixes[:], func(suffix string) bool { return strings.HasSuffix(words[n-1], suffix) }) {
 		n--
 	}
 	slices.Sort(words[n:])

@@ -104,6 +104,9 @@ func files(r *job.Result, mem []byte, body *job.Body, m modules.Rules, object fu
 			err = outputs.CheckText(head)
 		case out.Kind == unit.OutputDependency:
 			err = rules(content, body, m)
+			if errors.Is(err, outputs.ErrForged) && r.Exit != 0 && !bytes.HasSuffix(content, []byte("\n")) {
+				err = fmt.Errorf("half a line (%w)", outputs.ErrDoubt) // the compiler has died
+			}
 		}
 		if err != nil {
 			return what, err

@@ -147,6 +147,26 @@ func TestModuleRules(t *testing.T) {
 	}
 }
 
+// TestHalfALine: a compiler that dies while it writes rules for make leaves half a line. That is no fault of the host's.
+func TestHalfALine(t *testing.T) {
+	body := &job.Body{Args: []string{"-MD", "-c", "x.cc"}, Cwd: "/w", Name: "x.cc", Files: []unit.File{{Name: "x.cc"}},
+		Outputs: []unit.Output{{Name: "x.o"}, {Kind: unit.OutputDependency, Name: "x.d"}}}
+	for _, c := range []struct {
+		text string
+		exit uint8
+		want error
+	}{
+		{"x.o: x.cc\n./x.h.c++-module", 1, outputs.ErrDoubt},
+		{"x.o: x.cc\n./x.h.c++-module", 0, outputs.ErrForged},
+		{"x.o: x.cc\n./x.h.c++-module\n", 1, outputs.ErrForged},
+	} {
+		r := &job.Result{Exit: c.exit, Files: []job.File{{Index: 1, Segment: job.Segment{Len: uint64(len(c.text))}}}}
+		if _, err := Contents(r, []byte(c.text), body, modules.Rules{}, nil); !errors.Is(err, c.want) {
+			t.Errorf("%q, exit %d: %v, want %v", c.text, c.exit, err, c.want)
+		}
+	}
+}
+
 // TestImportsInAnotherOrder: gcc writes imports in any order.
 func TestImportsInAnotherOrder(t *testing.T) {
 	x, y, z := "x.o: x.cc\nCXX_IMPORTS += A.c++m B.c++m\n", "x.o: x.cc\nCXX_IMPORTS += B.c++m A.c++m\n", "x.o: x.cc\nCXX_IMPORTS += B.c++m C.c++m\n"
