@@ -100,7 +100,7 @@ func (c testCase) tell(file string, differs bool, report []string) error {
 		if strings.Contains(name, "clang") {
 			family = "clang"
 		}
-		if name != "" && !slices.Contains(families, family) {
+		if !slices.Contains(families, family) {
 			families = append(families, family)
 		}
 	}
@@ -235,15 +235,14 @@ func (c command) tools() []string {
 			names = append(names, m[1])
 		}
 	}
-	return names
+	return slices.DeleteFunc(names, func(name string) bool {
+		return slices.Contains([]string{"", "cd", "cp", "cat", "chmod", "case"}, name) || strings.HasPrefix(name, "nosuch")
+	})
 }
 
 // missingTool returns the first program that the command needs and that is not installed, or "".
 func missingTool(c command) string {
 	for _, name := range c.tools() {
-		if name == "" || name == "cd" || name == "cp" || name == "cat" || name == "chmod" || name == "case" || strings.HasPrefix(name, "nosuch") {
-			continue
-		}
 		if _, err := exec.LookPath(name); err != nil {
 			return name
 		}
