@@ -13,10 +13,14 @@ const maxIR = 64 << 20
 
 // unfitIR reports whether a command whose source is LLVM's IR must run here.
 func (p *parser) unfitIR() bool {
+	suffix := ".o"
+	if p.assembly {
+		suffix = ".s"
+	}
 	switch {
 	case p.Driver.Family != Clang || p.Syntax || p.modules.on || p.native || len(p.Images) > 0:
 		return true
-	case p.outputs == 0 && (p.llvm || p.Source == swapSuffix(p.Source, ".o") || p.Source == swapSuffix(p.Source, ".s")), p.output == p.Source, p.ownAs() != clangAs:
+	case p.outputs == 0 && (p.llvm || strings.HasSuffix(p.Source, suffix)), p.output == p.Source, p.ownAs() != clangAs:
 		return true // the output may be the source; or temporary files have names of their own
 	case p.extra.wants(saveTemps), p.extra.wants(coverage), p.extra.wants(callGraph), p.extra.log, p.extra.traces != "":
 		return true // versions differ in what they write

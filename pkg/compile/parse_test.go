@@ -111,6 +111,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"clang", "-c -x ir a.o -fthinlto-index=/dev/null -g -gsplit-dwarf -fstack-usage -o b.o", "sources:input-file ir b.o b.su b.dwo"},
 	{"clang", "-c --target=x86_64-pc-linux-gnu -O2 a.o -fthinlto-index=a.o.thinlto.bc -o b.o", "sources:input-file ir b.o"},
 	{"clang", "-S a.1.2 -fthinlto-index=a.o.thinlto.bc", "sources:input-file ir a.1.s"},
+	{"clang", "-S -x ir a.o -fthinlto-index=a.o.thinlto.bc", "sources:input-file ir a.s"},
 	{"clang", "a.o -fthinlto-index=a.o.thinlto.bc -o b.o", "link"},
 	{"clang", "-c a.o b.o -fthinlto-index=a.o.thinlto.bc", "no-source"},
 	{"clang", "-c a.o -fthinlto-index=a.o.thinlto.bc", "not-reproducible:language"},
