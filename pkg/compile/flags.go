@@ -35,8 +35,10 @@ const fFlags = "" +
 	" conserve-stack const-string-class= constant-cfstrings constant-string-class=" +
 	" constexpr-backtrace-limit= constexpr-cache-depth= constexpr-depth= constexpr-fp-except" +
 	" constexpr-loop-limit= constexpr-ops-limit= constexpr-steps= contract-assumption-mode=" +
-	" contract-build-level= contract-continuation-mode= contract-mode= contract-role= contract-semantic=" +
-	" contract-strict-declarations= contracts convergent-functions coro-aligned-allocation coroutines" +
+	" contract-build-level= contract-checks-outlined contract-continuation-mode= contract-disable-optimized-checks" +
+	" contract-evaluation-semantic= contract-mode= contract-role= contract-semantic= contract-strict-declarations=" +
+	" contracts contracts-client-check= contracts-conservative-ipa contracts-definition-check=" +
+	" convergent-functions coro-aligned-allocation coroutines" +
 	" coroutines-ts cprop-registers crash-diagnostics crash-diagnostics= crc-optimization crossjumping" +
 	" cse-follow-jumps cse-skip-blocks cx-fortran-rules cx-limited-range cxx-exceptions data-sections dce" +
 	" debug-default-version= debug-prefix-map= debug-ranges-base-address debug-types-section" +
@@ -129,7 +131,7 @@ const fFlags = "" +
 	" ptrauth-indirect-gotos ptrauth-init-fini ptrauth-intrinsics ptrauth-returns" +
 	" ptrauth-type-info-vtable-pointer-discrimination ptrauth-vtable-pointer-address-discrimination" +
 	" ptrauth-vtable-pointer-type-discrimination random-seed random-seed= randomize-layout-seed=" +
-	" range-for-ext-temps raw-string-literals reciprocal-math ree reg-struct-return" +
+	" range-for-ext-temps raw-string-literals reciprocal-math ree reflection reg-struct-return" +
 	" register-global-dtors-with-atexit regmove relaxed-template-template-args rename-registers" +
 	" reorder-blocks reorder-blocks-algorithm= reorder-blocks-and-partition reorder-functions" +
 	" replace-objc-classes require-return-statement reroll-loops rerun-cse-after-loop rerun-loop-opt" +
