@@ -37,6 +37,9 @@ func run(argv, env []string) int {
 		write(2, usage)
 		return reason.ExitArguments
 	}
+	if s := set.getenv(linkEnv); s != "" && (argv[1] == "-f" || argv[1] == "--version") {
+		return set.asMake(argv[1:], s)
+	}
 	switch word := argv[1]; {
 	case base(word) == ownName: // CMake's launcher before a CC that has it already
 		return run(argv[1:], env)

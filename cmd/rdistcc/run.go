@@ -78,7 +78,11 @@ func (f *flow) runHere(c command) int {
 	// SIGTERM if we are killed outright: a compiler must not outlive its build.
 	sys := &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	f.in.watch()
-	pid, err := start(c, f.set.childEnv(), []uintptr{0, 1, 2}, sys)
+	env, files := f.offersPartitions(f.set.childEnv(), []uintptr{0, 1, 2})
+	pid, err := start(c, env, files, sys)
+	for _, fd := range files[3:] {
+		syscall.Close(int(fd))
+	}
 	switch err {
 	case nil:
 	case syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM:

@@ -217,7 +217,7 @@ func firstWord(s string) string {
 }
 
 // gccPrograms lists the compilers proper that a gcc driver runs.
-var gccPrograms = []string{"cc1", "cc1plus", "cc1obj", "cc1objplus"}
+var gccPrograms = []string{"cc1", "cc1plus", "cc1obj", "cc1objplus", "lto1"}
 
 // gccParts finds what a gcc driver runs for a compile.
 func (f *finding) gccParts() error {

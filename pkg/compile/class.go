@@ -79,6 +79,8 @@ const (
 	inputProfile // reads profile data under a name that the compiler chooses
 	inputBlocks  // -fbasic-block-sections=
 	thinIndex    // -fthinlto-index=
+	ltrans       // gcc: -fltrans
+	dumpName     // gcc: what dumps and other further files are named after
 	profileDir   // where profile data will lie when the program has run
 	emitLLVM     // -emit-llvm
 	image        // clang: a precompiled header
@@ -131,7 +133,7 @@ var goes = [numClasses]uint8{
 	macro: toText | toList, plainText: toText | toList, source: toText | toList, language: toText | toList,
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
 	linker:     toText, // clang says that they are unused
-	diagFormat: toText | toObject, compileOn: toObject, wa: toObject, xasm: toObject,
+	diagFormat: toText | toObject, compileOn: toObject, ltrans: toObject, dumpName: toObject, wa: toObject, xasm: toObject,
 	moduleFile: toList, moduleDir: toList, image: toList, plugin: toList, pluginArg: toList,
 	// Some of these define macros.
 	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList,

@@ -55,7 +55,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.NotReproducible+"several-sources", TurnLocal)
 	case p.assembles() && (!p.compile || p.assembly || p.Syntax || p.extra.profile || len(p.extra.files) > 0 || p.oddSides()):
 		local(reason.Assembler, TurnLocal) // further files, or text instead of an object
-	case p.Language == langOther, p.Language == langIR && p.unfitIR():
+	case p.Language == langOther, p.Language == langIR && p.unfitIR(), (p.Language == langLTO || p.ltrans) && !p.partition():
 		local(reason.NotReproducible+"language", TurnLocal)
 	case p.index != "" && p.Language != langIR:
 		local(reason.NotReproducible+hereOf[hereInputFile], TurnLocal) // the driver refuses
@@ -63,7 +63,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.Probe, TurnLocal)
 	case p.extra.profile && p.extra.elsewhere:
 		local(reason.NotReproducible+"profile", TurnLocal) // the file's name contains that of this directory
-	case p.dump && !p.cppOnly:
+	case p.dump && !p.cppOnly, p.dumpNames && p.Language != langLTO:
 		local(reason.NotReproducible+hereOf[hereDumps], TurnLocal)
 	case p.pending != "":
 		local(reason.UnknownOption+"-Wp", TurnLocal)
@@ -90,7 +90,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			p.extra.forget(stackUsage) // nothing tells of these then
 			p.extra.forget(coverage)
 		}
-		if p.Language == langIR {
+		if p.Language == langIR || p.Language == langLTO {
 			p.sourcesOnly("language")
 		}
 		if what := p.unfit(getenv); what != "" {
@@ -107,7 +107,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			// the digests of files.
 			p.Text, p.Inexact = debugText, true
 		}
-		p.Raw = raw(p.Language) || p.Language == langAsm || p.Language == langCompiled || p.Language == langIR
+		p.Raw = raw(p.Language) || p.Language == langAsm || p.Language == langCompiled || p.Language == langIR || p.Language == langLTO
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs || sameTwice(p.Outputs) {
 			p.Outputs, p.Inputs = nil, nil

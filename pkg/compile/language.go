@@ -15,6 +15,7 @@ const (
 	langAsm      = "assembler"
 	langAsmCpp   = "assembler-with-cpp"
 	langIR       = "ir"         // clang: LLVM's, as bitcode or as text
+	langLTO      = "lto"        // gcc: an object with one partition of a link
 	langModule   = "c++-module" // clang: makes a compiled module
 	langCompiled = "c++-pcm"    // clang: a compiled module, from which an object is made
 	langHeader   = "header"     // any header language: makes a precompiled header
@@ -87,7 +88,7 @@ func bySuffix(name string, d Driver) string {
 // byName returns the language that -x names.
 func byName(x string) string {
 	switch x {
-	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp, langModule, langIR:
+	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp, langModule, langIR, langLTO:
 		return x
 	case "c-header", "c++-header", "objective-c-header", "objective-c++-header", "c++-user-header", "c++-system-header", "c++-header-unit-header":
 		return langHeader

@@ -50,6 +50,8 @@ type parser struct {
 	query     bool
 	cppOnly   bool
 	dump      bool // -dM and the like
+	dumpNames bool // -dumpdir and the like
+	ltrans    bool // gcc: -fltrans
 	depOnly   bool
 	stdin     bool
 	filesOnly bool   // clang: after "--"
@@ -178,6 +180,10 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.query = true
 	case isDump:
 		p.dump = true
+	case dumpName:
+		p.dumpNames = true
+	case ltrans:
+		p.ltrans = true
 	case isPreprocess:
 		p.cppOnly = true
 	case isDependencies:

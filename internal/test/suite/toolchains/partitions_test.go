@@ -1,0 +1,109 @@
+package toolchains
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+)
+
+// program writes the sources of a program of n units that call one another, and returns their names.
+func (s *site) program(n int) (sources []string) {
+	for i := range n {
+		name := fmt.Sprintf("unit%d.c", i)
+		s.write(name, fmt.Sprintf("int f%[2]d(int);\nstatic int table%[1]d[64];\nint f%[1]d(int x) { table%[1]d[x & 63] += x * %[1]d; return x > 90 ? table%[1]d[x & 7] : f%[2]d(x + %[1]d + 1); }\n", i, (i+1)%n))
+		sources = append(sources, name)
+	}
+	s.write("main.c", "int f0(int);\nint main(int argc, char **argv) { return f0(argc) & 1; }\n")
+	return append(sources, "main.c")
+}
+
+// plainly runs a command without rdistcc, and returns what it printed.
+func (s *site) plainly(args ...string) string {
+	s.Helper()
+	cmd := exec.CommandContext(s.ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Env = s.work, append(s.Env(), "PWD="+s.work)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// TestPartitions: what gcc compiles in a link with LTO is compiled by hosts, however the link asks for it, and the program is that of
+// the plain link.
+func TestPartitions(t *testing.T) {
+	s := prepare(t, "")
+	if _, err := exec.LookPath("make"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.start()
+	sources := s.program(5)
+	for _, cc := range compilers(t, "gcc-11", "gcc") {
+		objects := make([]string, len(sources))
+		for i, name := range sources {
+			objects[i] = strings.TrimSuffix(name, ".c") + ".o"
+			s.plainly(cc, "-O2", "-g", "-flto", "-c", name, "-o", objects[i])
+		}
+		for _, how := range [][]string{{"-flto=2"}, {"-flto"}, {"-flto=auto", "-Wl,--gc-sections"}} {
+			link := slices.Concat([]string{cc, "-O2", "-g", "--param=lto-min-partition=10", "-flto-partition=max"}, how, objects, []string{"-o", "x.o"})
+			var got ran
+			for range 20 { // until the host has been found
+				if got = s.run(link...); strings.Contains(got.where, "remote:") {
+					break
+				}
+			}
+			n := 0
+			for line := range strings.Lines(got.where) {
+				switch f := strings.Fields(line); {
+				case strings.HasPrefix(line, "remote:"):
+					n++
+				case f[0] != "local:link":
+					t.Errorf("%s %v: %s", cc, how, line)
+				}
+			}
+			if got.status != 0 || got.out != "" || n < 2 {
+				t.Errorf("%s %v: exit %d, %d compiles by hosts; %s%s%s", cc, how, got.status, n, got.where, got.out, s.log())
+				continue
+			}
+			s.equal(link...)
+		}
+	}
+}
+
+// TestPartitionsThatFail: a partition that a host cannot compile is compiled here, with the words of the compiler here.
+func TestPartitionsThatFail(t *testing.T) {
+	s := prepare(t, "")
+	if _, err := exec.LookPath("make"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.start()
+	s.program(3)
+	s.write("unit0.c", "int f1(int);\n__asm__(\".section .rodata\\n.incbin \\\"data\\\"\\n\");\nint f0(int x) { return f1(x) + x; }\n")
+	s.write("data", "included")
+	objects := []string{"unit0.o", "unit1.o", "unit2.o", "main.o"}
+	for _, name := range objects {
+		s.plainly("gcc", "-O2", "-flto", "-c", strings.TrimSuffix(name, ".o")+".c", "-o", name)
+	}
+	link := slices.Concat([]string{"gcc", "-O2", "-flto=2", "--param=lto-min-partition=10", "-flto-partition=max"}, objects, []string{"-o", "x.o"})
+	if got := s.run(link...); got.status != 0 || got.out != "" {
+		t.Fatalf("exit %d: %s%s", got.status, got.where, got.out)
+	}
+	s.equal(link...)
+	if err := os.Remove(filepath.Join(s.work, "data")); err != nil {
+		t.Fatal(err)
+	}
+	got := s.run(link...)
+	cmd := exec.CommandContext(s.ctx, link[0], link[1:]...)
+	cmd.Dir, cmd.Env = s.work, append(s.Env(), "PWD="+s.work)
+	want, err := cmd.CombinedOutput()
+	if err == nil || got.status != cmd.ProcessState.ExitCode() || !strings.Contains(got.out, "data") || !bytes.Contains(want, []byte("data")) {
+		t.Errorf("exit %d, %s; without rdistcc %v, %s", got.status, got.out, err, want)
+	}
+}
