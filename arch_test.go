@@ -136,7 +136,7 @@ var edges = map[string][]string{
 	"internal/netlab":              {}, // a network with delay, which experiments need as tests do
 	"internal/outputs":             {"internal/modules"},
 	"internal/plot":                {},
-	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/sandbox", "internal/wire"},
+	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/lookups", "internal/sandbox", "internal/wire"}, // lookups: names in the memory of commands
 	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
 	"internal/rdmaread":            {"pkg/iwarp"},
 	"internal/reason":              {},

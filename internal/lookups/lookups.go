@@ -150,7 +150,7 @@ func (r *run) call(pid int) error {
 	if what == nameSecond {
 		dir, at = int32(args[0]), args[1]
 	}
-	name, err := r.read(pid, at)
+	name, err := Name(pid, at, r.text[:])
 	if err != nil || name == "" {
 		return nil // the call fails likewise, or is about a descriptor
 	}
@@ -186,11 +186,11 @@ func (r *run) directory(pid int, fd int32) (name string, err error) {
 	return name, err
 }
 
-// read returns the string at an address of a process.
-func (r *run) read(pid int, addr uint64) (string, error) {
+// Name returns the string, shorter than buf, at an address of a process, which this one may trace.
+func Name(pid int, addr uint64, buf []byte) (string, error) {
 	page := uint64(os.Getpagesize())
-	for n := 0; n < len(r.text); {
-		part := r.text[n:min(n+int(page-addr%page), len(r.text))]
+	for n := 0; n < len(buf); {
+		part := buf[n:min(n+int(page-addr%page), len(buf))]
 		into := unix.Iovec{Base: &part[0]}
 		into.SetLen(len(part))
 		k, err := unix.ProcessVMReadv(pid, []unix.Iovec{into}, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(part)}}, 0)
@@ -198,7 +198,7 @@ func (r *run) read(pid int, addr uint64) (string, error) {
 			return "", errors.Join(unix.EFAULT, err)
 		}
 		if end := bytes.IndexByte(part[:k], 0); end >= 0 {
-			return string(r.text[:n+end]), nil
+			return string(buf[:n+end]), nil
 		}
 		n, addr = n+k, addr+uint64(k)
 	}

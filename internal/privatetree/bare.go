@@ -20,18 +20,9 @@ func (c *child) bareRoot(s *Spec) (int, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return step(err)
 	}
-	list, err := os.ReadDir(s.Bare)
-	if err != nil {
+	if err := bareEmpty(s); err != nil {
 		return step(err)
 	}
-	if len(list) > 0 {
-		return step(errors.New("directory is not empty"))
-	}
-	unix.Umask(0)
-	if err := unix.Mkdir(s.Bare+"/tmp", 0o1777); err != nil {
-		return step(err)
-	}
-	unix.Umask(0o022)
 	fd, err := unix.Open(s.Bare, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return step(err)
@@ -46,6 +37,25 @@ func (c *child) bareRoot(s *Spec) (int, error) {
 		return step(err)
 	}
 	return fd, nil
+}
+
+// bareEmpty checks that nothing is in a bare tree but what the caller has made, and makes its /tmp.
+func bareEmpty(s *Spec) error {
+	unix.Umask(0o022)
+	if s.Answered { // Tree.mark has done so
+		return nil
+	}
+	list, err := os.ReadDir(s.Bare)
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 {
+		return errors.New("directory is not empty")
+	}
+	if err := unix.Mkdir(s.Bare+"/tmp", 0o777); err != nil {
+		return err
+	}
+	return unix.Chmod(s.Bare+"/tmp", 0o1777)
 }
 
 // killStrays kills what has left its process group: where system calls are filtered nothing can.

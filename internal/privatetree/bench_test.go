@@ -1,10 +1,13 @@
 package privatetree
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -110,6 +113,36 @@ func BenchmarkRun(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkAnswer is one call that names a file, as seen from a command that makes nothing else.
+func BenchmarkAnswer(b *testing.B) {
+	dir := b.TempDir()
+	must(b, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // a directory of a toolchain
+	text := "#include <unistd.h>\n#include <fcntl.h>\n#include <stdlib.h>\nint main(int c, char **v) { char b[4096]; for (int i = atoi(v[2]); i > 0; i--) { if (*v[1] == 'r') readlink(\"/usr/include/bits/types.h\", b, 4096); else close(open(*v[1] == 'a' ? \"/usr/include/none.h\" : \"/usr/include/bits/types.h\", O_RDONLY)); } }\n"
+	must(b, os.WriteFile(dir+"/t.c", []byte(text), 0o600))
+	file := dir + "/t"
+	if out, err := exec.Command("gcc", "-O2", "-static", "-o", file, dir+"/t.c").CombinedOutput(); err != nil {
+		b.Skipf("needs gcc and a static C library: %v: %s", err, out)
+	}
+	tr := newTree(b, Spec{Files: []string{file}, Confine: true, Bare: bareDir(b), Answered: true})
+	must(b, tr.Write("/usr/include/bits/types.h", []byte("int x;"), when, false))
+	for name, what := range map[string]string{"readlink": "r", "absent": "a", "open": "o"} {
+		b.Run(name, func(b *testing.B) {
+			before, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tr.proc.Pid))
+			runIn(b, tr, "/", file, what, fmt.Sprint(b.N))
+			after, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tr.proc.Pid))
+			ticks := func(stat []byte) (n int) {
+				f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+				for _, i := range []int{11, 12, 13, 14} {
+					k, _ := strconv.Atoi(f[i])
+					n += k
+				}
+				return n
+			}
+			b.ReportMetric(float64(ticks(after)-ticks(before))*1e4/float64(b.N), "cpu-us/op")
+		})
+	}
 }
 
 // cpuTime is this process's own so far: other work on the machine does not count.

@@ -30,9 +30,11 @@ type stepError struct {
 func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
 func (e *stepError) Unwrap() error { return e.err }
 
-// builder makes a tree in this process's own mount namespace.
+// builder makes a tree in this process's own mount namespace, or the marks of one (marks).
 type builder struct {
 	from  string          // where the toolchain is: host, or a directory below it
+	in    string          // the tree's root; "": this process's own
+	marks *marks          // nil: what is shown is mounted
 	made  map[string]bool // canonical names that exist in the tree
 	whole []string        // canonical names of directories mounted whole
 	lacks []string
@@ -53,29 +55,8 @@ func (b *builder) build(s *Spec) (int, error) {
 	}
 	b.from = host
 	b.made = map[string]bool{"/": true, host: true}
-	for _, d := range []struct {
-		name string
-		mode uint32
-	}{{"/tmp", 0o1777}, {"/dev", 0o755}, {"/proc", 0o755}} {
-		if err := b.mkdir(d.name, d.mode); err != nil {
-			return -1, err
-		}
-	}
-	if err := b.devices(); err != nil {
+	if err := b.fill(s); err != nil {
 		return -1, err
-	}
-	if s.Root != "" {
-		b.from = path.Join(host, s.Root)
-	}
-	for _, name := range s.Dirs {
-		if err := b.show(name, true); err != nil {
-			return -1, err
-		}
-	}
-	for _, name := range s.Files {
-		if err := b.show(name, false); err != nil {
-			return -1, err
-		}
 	}
 	b.proc()
 	boundTasks()
@@ -91,6 +72,35 @@ func (b *builder) build(s *Spec) (int, error) {
 	}
 	unix.Umask(0o022)
 	return root, nil
+}
+
+// fill makes everything in an empty root except /proc's content.
+func (b *builder) fill(s *Spec) error {
+	for _, d := range []struct {
+		name string
+		mode uint32
+	}{{"/tmp", 0o1777}, {"/dev", 0o755}, {"/proc", 0o755}} {
+		if err := b.mkdir(d.name, d.mode); err != nil {
+			return err
+		}
+	}
+	if err := b.devices(); err != nil {
+		return err
+	}
+	if s.Root != "" {
+		b.from = path.Join(host, s.Root)
+	}
+	for _, name := range s.Dirs {
+		if err := b.show(name, true); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.Files {
+		if err := b.show(name, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enter makes an empty tmpfs the root, with the host's root below it. Where it is first mounted is hidden
@@ -121,7 +131,11 @@ func (b *builder) mkdir(name string, mode uint32) error {
 	if b.made[name] {
 		return nil
 	}
-	if err := unix.Mkdir(name, mode); err != nil {
+	err := unix.Mkdir(b.in+name, mode)
+	if err == nil && b.in != "" {
+		err = unix.Chmod(b.in+name, mode) // independent of the umask
+	}
+	if err != nil {
 		return &stepError{"make " + name, err, false}
 	}
 	b.made[name] = true
@@ -154,7 +168,7 @@ func (b *builder) symlink(target, name string) error {
 	if b.made[name] {
 		return nil
 	}
-	if err := unix.Symlink(target, name); err != nil {
+	if err := unix.Symlink(target, b.in+name); err != nil {
 		return &stepError{"make link " + name, err, false}
 	}
 	b.made[name] = true
@@ -212,7 +226,7 @@ func (b *builder) show(name string, dir bool) error {
 			continue
 		}
 		next := path.Join(at, c)
-		if next == host { // the host's own root, which is writable here
+		if next == host && b.marks == nil { // the host's own root, which is writable here
 			return &stepError{"show " + name, errors.New("the name is reserved"), false}
 		}
 		mode, target, err := b.look(next)
@@ -287,11 +301,15 @@ func (b *builder) bind(name string, flags uintptr) error {
 	if b.made[name] {
 		return nil
 	}
-	fd, err := unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o444)
+	fd, err := unix.Open(b.in+name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o444)
 	if err != nil {
 		return &stepError{"make " + name, err, false}
 	}
 	unix.Close(fd)
+	if b.made[name] = true; b.marks != nil {
+		b.marks.files = append(b.marks.files, name)
+		return nil
+	}
 	err = unix.Mount(b.from+name, name, "", unix.MS_BIND, "")
 	if err == nil {
 		err = setReadOnly(name, flags)
@@ -299,7 +317,6 @@ func (b *builder) bind(name string, flags uintptr) error {
 	if err != nil {
 		return bindError(name, err)
 	}
-	b.made[name] = true
 	return nil
 }
 
@@ -307,6 +324,10 @@ func (b *builder) bind(name string, flags uintptr) error {
 // it if the kernel permits that.
 func (b *builder) bindWhole(name string) error {
 	if slices.Contains(b.whole, name) || b.inWhole(name) {
+		return nil
+	}
+	if b.marks != nil {
+		b.whole, b.marks.dirs = append(b.whole, name), append(b.marks.dirs, name)
 		return nil
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV

@@ -36,6 +36,7 @@ type child struct {
 	hold  *sandbox.Hold // over commands; nil: they are not confined
 	alone bool          // this is the first process of a pid namespace
 	bare  string        // Spec.Bare
+	names *names        // what answers commands' calls; nil: the kernel does
 	size  int64         // Spec.Size
 
 	// see limits.go
@@ -54,6 +55,9 @@ type child struct {
 
 // Main runs a tree's process; it does not return.
 func Main() {
+	if len(os.Args) > 1 && os.Args[1] == tryArg {
+		os.Exit(0)
+	}
 	c := &child{asked: make(chan func()), answered: make(chan struct{})}
 	go c.main()
 	for f := range c.asked {
@@ -90,6 +94,7 @@ func (c *child) main() {
 		if e := new(stepError); errors.As(err, &e) {
 			r.right = e.right
 		}
+		r.unanswered = errors.Is(err, sandbox.ErrUnheard)
 		_ = c.send(&r)
 		os.Exit(1)
 	}
@@ -145,8 +150,13 @@ func (c *child) setup() error {
 		return err
 	}
 	r := wire.Reader[string]{Rest: block}
-	s := Spec{Size: req.limits.File, UID: int(r.Uint32()), GID: int(r.Uint32()), Confine: r.Uint32()&confineBit != 0, Files: r.Texts(), Dirs: r.Texts()}
+	s := Spec{Size: req.limits.File, UID: int(r.Uint32()), GID: int(r.Uint32())}
+	bits := r.Uint32()
+	s.Confine, s.Answered, s.Files, s.Dirs = bits&confineBit != 0, bits&answeredBit != 0, r.Texts(), r.Texts()
 	s.Bare, s.Root = r.Text(), r.Text()
+	if s.Answered {
+		c.names = newNames(s.Bare, r.Texts(), r.Texts())
+	}
 	if what := r.End(); what != "" {
 		return errors.New("request for a tree: " + what)
 	}
@@ -166,6 +176,11 @@ func (c *child) setup() error {
 	defer unix.Close(root)
 	if err := c.confine(&s); err != nil {
 		return err
+	}
+	if c.names != nil {
+		if err := c.names.begin(c.hold, root); err != nil {
+			return err
+		}
 	}
 	ready := reply{text: strings.Join(lacks, "\n"), measures: c.measures}
 	return inflight.Send(func() error {
@@ -285,6 +300,11 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 				_ = unix.Fchdir(c.family.Proc())
 			}
 		}
+		if c.names != nil { // the new process must make no call that waits for an answer before it executes the program
+			if attr.Dir, err = "", c.names.enter(where); err != nil {
+				return err
+			}
+		}
 		run, err := c.start(req, p, attr)
 		if c.noProc {
 			_ = unix.Chdir("/")
@@ -295,6 +315,9 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 		c.watch(req, len(files) == 4, r, run.pidfd).wait()
 		unix.Close(run.pidfd)
 		c.reap(&req.limits, run.pid, r)
+		if c.names != nil {
+			c.names.leave()
+		}
 	}
 	return nil
 }

@@ -23,6 +23,12 @@ func (c *child) confine(s *Spec) error {
 	if err := dropCapabilities(s); err != nil {
 		return err
 	}
+	if s.Answered { // commands have none, and this thread does for them what they ask for
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			return &stepError{"drop capabilities", err, false}
+		}
+	}
 	c.measures |= sandbox.NoNewPrivs
 	if c.cred != nil {
 		c.measures |= sandbox.User
@@ -44,7 +50,7 @@ func (c *child) confine(s *Spec) error {
 
 // policy returns what commands may use.
 func policy(s *Spec) *sandbox.Policy {
-	p := &sandbox.Policy{UID: s.UID, GID: s.GID, Alone: s.Bare == ""}
+	p := &sandbox.Policy{UID: s.UID, GID: s.GID, Alone: s.Bare == "", Names: s.Answered}
 	p.Exec = append(append(p.Exec, s.Files...), s.Dirs...)
 	if s.Bare == "" {
 		// The tree contains nothing that they must not see; mounts determine where they may write.

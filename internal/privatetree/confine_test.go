@@ -20,12 +20,14 @@ import (
 // confinedKinds returns the ways of confining commands that are available here.
 func confinedKinds(t testing.TB) map[string]func(Spec) Spec {
 	kinds := map[string]func(Spec) Spec{
-		"tree": func(s Spec) Spec { s.Confine = true; return s },
-		"bare": func(s Spec) Spec { s.Confine, s.Bare = true, bareDir(t); return s },
+		"tree":     func(s Spec) Spec { s.Confine = true; return s },
+		"bare":     func(s Spec) Spec { s.Confine, s.Bare = true, bareDir(t); return s },
+		"answered": func(s Spec) Spec { s.Confine, s.Bare, s.Answered = true, bareDir(t), true; return s },
 	}
 	if os.Geteuid() == 0 {
 		user := func(s Spec) Spec { s.UID, s.GID = 65533, 65532; return s }
 		kinds["tree, own user"] = func(s Spec) Spec { return user(kinds["tree"](s)) }
+		kinds["answered, own user"] = func(s Spec) Spec { return user(kinds["answered"](s)) }
 		kinds["bare, own user"] = func(s Spec) Spec { return user(kinds["bare"](s)) }
 	}
 	return kinds
@@ -61,6 +63,9 @@ func confined(t testing.TB, kind func(Spec) Spec, s Spec) *Tree {
 	if s.Bare == "" {
 		want |= sandbox.Tree | sandbox.Processes | sandbox.Network | sandbox.IPC
 	}
+	if s.Answered {
+		want |= sandbox.Names
+	}
 	if s.UID != 0 {
 		want |= sandbox.User
 	}
@@ -92,7 +97,7 @@ func TestConfinedCompilers(t *testing.T) {
 					// A directory of the same name there, so that -g and -flto say the same.
 					here := t.TempDir()
 					dir := here
-					if tr.bare != "" {
+					if tr.bare != "" && tr.marks == nil {
 						dir = "/src"
 					}
 					must(t, tr.Write(dir+"/"+file, []byte(text), when, false))
@@ -109,7 +114,7 @@ func TestConfinedCompilers(t *testing.T) {
 						t.Fatalf("%s %s: got %+v, %s", cc, o, got, out)
 					}
 					object := content(t, tr, dir+"/out.o")
-					if strings.HasPrefix(cc, "gcc") && (o == "-O2" || o == "-S") {
+					if strings.HasPrefix(cc, "gcc") && (o == "-O2" || o == "-S" || o == "-g -pipe" && dir == here) {
 						must(t, os.WriteFile(here+"/"+file, []byte(text), 0o600))
 						cmd := exec.Command(tools[0], args...)
 						cmd.Dir = here
@@ -163,6 +168,10 @@ func TestEveryCommandIsConfined(t *testing.T) {
 						// Two programs in turn: the second one too. Where /proc is not to be opened, that says it.
 						o, out := runIn(t, tr, "/", "/bin/cat", "/proc/self/status")
 						switch {
+						case tr.marks != nil:
+							if o.Exit != 1 || !strings.Contains(out, "No such file or directory") {
+								t.Errorf("not answered: %+v, %s", o, out)
+							}
 						case tr.bare != "":
 							if o.Exit != 1 || !strings.Contains(out, "Permission denied") {
 								t.Errorf("not in its domain: %+v, %s", o, out)

@@ -344,7 +344,7 @@ func (t *Tree) openFile(name string) (File, error) {
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil {
 		switch {
-		case st.Dev != t.dev:
+		case st.Dev != t.dev, t.marks.of(&st, t.dev) != "":
 			err = ErrTaken
 		case st.Mode&unix.S_IFMT != unix.S_IFREG:
 			err = fmt.Errorf("not a regular file: %w", fs.ErrInvalid)

@@ -63,11 +63,22 @@ func lacking() {
 		panic(err)
 	}
 	sh := []string{"/bin/sh"}
-	for kind, s := range map[string]Spec{"tree": {Files: sh, Dirs: []string{"/lib/x86_64-linux-gnu", "/lib64"}, Confine: true}, "bare": {Files: sh, Dirs: []string{"/lib/x86_64-linux-gnu", "/lib64"}, Confine: true, Bare: os.Args[1]}} {
+	for kind, s := range map[string]Spec{"tree": {Files: sh, Dirs: []string{"/lib/x86_64-linux-gnu", "/lib64"}, Confine: true}, "bare": {Files: sh, Dirs: []string{"/lib/x86_64-linux-gnu", "/lib64"}, Confine: true, Bare: os.Args[1]},
+		"answered": {Files: sh, Dirs: []string{"/lib/x86_64-linux-gnu", "/lib64"}, Confine: true, Answered: true}} {
+		if s.Answered {
+			var err error
+			if s.Bare, err = os.MkdirTemp("/tmp", "bare-"); err != nil {
+				panic(err)
+			}
+		}
 		tr, err := New(context.Background(), s)
 		if err != nil {
-			fmt.Printf("%s: right=%v %v\n", kind, errors.Is(err, ErrNoRight), err)
+			fmt.Printf("%s: right=%v unanswered=%v %v\n", kind, errors.Is(err, ErrNoRight), errors.Is(err, ErrUnanswered), err)
 			before := openFiles()
+			if s.Answered {
+				os.RemoveAll(s.Bare)
+				continue
+			}
 			_, _ = New(context.Background(), s)
 			if after := openFiles(); after != before {
 				fmt.Printf("leak: %d descriptors\n", after-before)
@@ -93,6 +104,9 @@ func lacking() {
 		fmt.Printf("%s: %v works=%v reads=%v\n", kind, tr.Measures(), works.Exit == 5, reads.Exit == 0)
 		if err := tr.Close(); err != nil {
 			fmt.Println(err)
+		}
+		if s.Answered {
+			os.RemoveAll(s.Bare)
 		}
 	}
 	os.Exit(0)
@@ -122,26 +136,27 @@ func TestLackingSystems(t *testing.T) {
 		t.Skip("needs Debian's directories of amd64")
 	}
 	has := func(s sandbox.Set, reads bool) string { return fmt.Sprintf("%v works=true reads=%v", s, reads) }
-	const noRight, broken = "right=true", "right=false"
+	const noRight, broken, none = "right=true", "right=false unanswered=false", "right=false unanswered=true"
 	for _, test := range []struct {
-		without    []string
-		tree, bare string
+		without              []string
+		tree, bare, answered string
 	}{
-		{nil, has(all|spaces, false), has(all, false)},
-		{[]string{"landlock"}, has(all&^sandbox.Landlock|spaces, false), has(all&^sandbox.Landlock, true)},
-		{[]string{"landlock, switched off"}, has(all&^sandbox.Landlock|spaces, false), has(all&^sandbox.Landlock, true)},
-		{[]string{"landlock, broken"}, broken, broken},
-		{[]string{"seccomp"}, has(all&^sandbox.Seccomp|spaces, false), has(all&^sandbox.Seccomp, false)},
-		{[]string{"listener"}, has(all|spaces, false), has(all, false)},
-		{[]string{"namespaces"}, noRight, has(all, false)},
-		{[]string{"mounts"}, noRight, has(all, false)},
-		{[]string{"namespaces", "landlock"}, noRight, has(all&^sandbox.Landlock, true)},
-		{[]string{"namespaces", "seccomp"}, noRight, has(all&^sandbox.Seccomp, false)},
-		{[]string{"namespaces", "landlock", "seccomp"}, noRight, has(base, true)},
-		{[]string{"landlock", "seccomp"}, has(base|spaces, false), has(base, true)},
-		{[]string{"what docker denies"}, noRight, has(all, false)},
-		{[]string{masked}, has(all|spaces, false), has(all, false)},
-		{[]string{maskedUser}, has(all|spaces, false), has(all, false)},
+		{nil, has(all|spaces, false), has(all, false), has(all|sandbox.Names, false)},
+		{[]string{"landlock"}, has(all&^sandbox.Landlock|spaces, false), has(all&^sandbox.Landlock, true), has(all&^sandbox.Landlock|sandbox.Names, false)},
+		{[]string{"landlock, switched off"}, has(all&^sandbox.Landlock|spaces, false), has(all&^sandbox.Landlock, true), has(all&^sandbox.Landlock|sandbox.Names, false)},
+		{[]string{"landlock, broken"}, broken, broken, broken},
+		{[]string{"seccomp"}, has(all&^sandbox.Seccomp|spaces, false), has(all&^sandbox.Seccomp, false), none},
+		{[]string{"listener"}, has(all|spaces, false), has(all, false), none},
+		{[]string{"others' memory"}, has(all|spaces, false), has(all, false), none},
+		{[]string{"namespaces"}, noRight, has(all, false), has(all|sandbox.Names, false)},
+		{[]string{"mounts"}, noRight, has(all, false), has(all|sandbox.Names, false)},
+		{[]string{"namespaces", "landlock"}, noRight, has(all&^sandbox.Landlock, true), has(all&^sandbox.Landlock|sandbox.Names, false)},
+		{[]string{"namespaces", "seccomp"}, noRight, has(all&^sandbox.Seccomp, false), none},
+		{[]string{"namespaces", "landlock", "seccomp"}, noRight, has(base, true), none},
+		{[]string{"landlock", "seccomp"}, has(base|spaces, false), has(base, true), none},
+		{[]string{"what docker denies"}, noRight, has(all, false), has(all|sandbox.Names, false)},
+		{[]string{masked}, has(all|spaces, false), has(all, false), has(all|sandbox.Names, false)},
+		{[]string{maskedUser}, has(all|spaces, false), has(all, false), has(all|sandbox.Names, false)},
 	} {
 		cmd := again(lackingArg0, append([]string{bareDir(t)}, test.without...)...)
 		if slices.Contains(test.without, masked) || slices.Contains(test.without, maskedUser) {
@@ -160,8 +175,8 @@ func TestLackingSystems(t *testing.T) {
 			kind, what, _ := strings.Cut(line, ": ")
 			got[kind] = strings.TrimSpace(what)
 		}
-		if got["leak"] != "" || !strings.HasPrefix(got["tree"], test.tree) || !strings.HasPrefix(got["bare"], test.bare) {
-			t.Errorf("without %q:\n%swant\ntree: %s\nbare: %s", test.without, out, test.tree, test.bare)
+		if got["leak"] != "" || !strings.HasPrefix(got["tree"], test.tree) || !strings.HasPrefix(got["bare"], test.bare) || !strings.HasPrefix(got["answered"], test.answered) {
+			t.Errorf("without %q:\n%swant\ntree: %s\nbare: %s\nanswered: %s", test.without, out, test.tree, test.bare, test.answered)
 		}
 	}
 }

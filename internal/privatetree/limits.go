@@ -218,7 +218,10 @@ func (c *child) look(l *sandbox.Limits) sandbox.Excess {
 	}
 	if c.bare != "" {
 		room, files := c.size, maxInodes
-		if taken(c.bare, &room, &files); room < 0 || files < 0 {
+		if c.names == nil || !c.names.taken(&room) {
+			taken(c.bare, &room, &files)
+		}
+		if room < 0 || files < 0 {
 			return sandbox.ExcessFile
 		}
 	}

@@ -151,8 +151,16 @@ func (l *lookup) step(c string) (target string, kind uint32, err error) {
 		return "", 0, err
 	}
 	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && st.Dev != l.t.dev && !l.cross {
-		err = unix.EXDEV
+	if err = unix.Fstat(fd, &st); err == nil {
+		if there := l.t.marks.of(&st, l.t.dev); there != "" && l.cross {
+			unix.Close(fd)
+			if fd, err = openat(unix.AT_FDCWD, there, flags, 0); err != nil {
+				return "", 0, err
+			}
+			err = unix.Fstat(fd, &st)
+		} else if (there != "" || st.Dev != l.t.dev) && !l.cross {
+			err = unix.EXDEV
+		}
 	}
 	kind = st.Mode & unix.S_IFMT
 	if err == nil && kind == unix.S_IFDIR {
@@ -245,7 +253,17 @@ func (t *Tree) find(name string) (int, error) {
 	if file == "" {
 		file = "."
 	}
-	return openat(l.top(), file, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY
+	fd, err := openat(l.top(), file, flags, 0)
+	var st unix.Stat_t
+	if err != nil || t.marks == nil || unix.Fstat(fd, &st) != nil {
+		return fd, err
+	}
+	if there := t.marks.of(&st, t.dev); there != "" {
+		unix.Close(fd)
+		return openat(unix.AT_FDCWD, there, flags, 0)
+	}
+	return fd, nil
 }
 
 // openat opens an entry of a directory.

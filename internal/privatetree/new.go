@@ -27,8 +27,8 @@ func New(ctx context.Context, s Spec) (*Tree, error) {
 	if s.Size == 0 {
 		s.Size = defaultSize
 	}
-	if s.Bare != "" {
-		s.Keep = 0 // the caller empties that directory
+	if s.Bare != "" && !s.Answered {
+		s.Keep = 0 // commands are given other names than those of kept files
 	}
 	t := &Tree{root: -1, block: -1, uid: s.UID, gid: s.GID, bare: s.Bare}
 	t.job.begin()
@@ -53,6 +53,14 @@ func (t *Tree) make(ctx context.Context, s *Spec) error {
 	if s.Bare != "" && s.Root != "" {
 		return fmt.Errorf("%w: a toolchain from %s needs namespaces", ErrNoRight, s.Root)
 	}
+	if s.Answered {
+		if s.Bare == "" || !s.Confine {
+			return fmt.Errorf("%w: the tree is not bare, or not confined", ErrUnanswered)
+		}
+		if err := t.mark(s); err != nil {
+			return err
+		}
+	}
 	if err := t.start(s); err != nil {
 		return err
 	}
@@ -63,6 +71,9 @@ func (t *Tree) make(ctx context.Context, s *Spec) error {
 	}
 	if err == nil {
 		err = t.snapshot()
+	}
+	if err == nil && t.marks != nil {
+		err = t.try()
 	}
 	return err
 }
@@ -91,7 +102,13 @@ func (t *Tree) start(s *Spec) error {
 			return err
 		}
 	}
-	if t.proc, err = startChild(theirs, t.block, s.Bare == ""); err != nil {
+	uid, gid := s.UID, s.GID
+	var as *syscall.Credential
+	if s.Answered && uid != 0 { // it does for commands what their calls ask for, with no more rights than they have
+		as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		uid, gid = 0, 0
+	}
+	if t.proc, err = startChild(theirs, t.block, s.Bare == "", as); err != nil {
 		return err
 	}
 	if t.group != nil {
@@ -102,13 +119,17 @@ func (t *Tree) start(s *Spec) error {
 			return err
 		}
 	}
-	b := binary.LittleEndian.AppendUint32(nil, uint32(s.UID))
-	b = binary.LittleEndian.AppendUint32(b, uint32(s.GID))
-	b = binary.LittleEndian.AppendUint32(b, uint32(bit(s.Confine))*confineBit)
+	b := binary.LittleEndian.AppendUint32(nil, uint32(uid))
+	b = binary.LittleEndian.AppendUint32(b, uint32(gid))
+	b = binary.LittleEndian.AppendUint32(b, uint32(bit(s.Confine))*confineBit|uint32(bit(s.Answered))*answeredBit)
 	b = wire.AppendStrings(b, s.Files)
 	b = wire.AppendStrings(b, s.Dirs)
 	b = wire.AppendString(b, s.Bare)
 	b = wire.AppendString(b, s.Root)
+	if s.Answered {
+		b = wire.AppendStrings(b, t.marks.files)
+		b = wire.AppendStrings(b, t.marks.dirs)
+	}
 	if err := writeBlock(t.block, b); err != nil {
 		return err
 	}
@@ -116,11 +137,14 @@ func (t *Tree) start(s *Spec) error {
 	return t.send(&request{block: uint64(len(b)), limits: sandbox.Limits{File: s.Size + s.Keep}}, nil)
 }
 
-// confineBit is Spec.Confine as passed to the process.
-const confineBit = 1
+// Spec.Confine and Spec.Answered as passed to the process.
+const (
+	confineBit = 1 << iota
+	answeredBit
+)
 
-// startChild re-executes this program, in new namespaces if apart.
-func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
+// startChild re-executes this program, in new namespaces if apart, as another user if as is not nil.
+func startChild(sock *os.File, block int, apart bool, as *syscall.Credential) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -133,7 +157,7 @@ func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
 	}
 	mem := os.NewFile(uintptr(dup), "tree")
 	defer mem.Close()
-	sys := &syscall.SysProcAttr{Setsid: true} // the terminal's signals are meant for the caller
+	sys := &syscall.SysProcAttr{Setsid: true, Credential: as} // the terminal's signals are meant for the caller
 	if apart {
 		sys.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
 	}
@@ -188,7 +212,10 @@ func (t *Tree) ready() error {
 	}
 	if r.errno != 0 {
 		err := &childError{r.text, syscall.Errno(r.errno)}
-		if r.right {
+		switch {
+		case r.unanswered:
+			return fmt.Errorf("%w: %w", ErrUnanswered, err)
+		case r.right:
 			return noRight("", err)
 		}
 		return err
@@ -199,6 +226,9 @@ func (t *Tree) ready() error {
 	t.root, t.measures = files[0], r.measures
 	if t.group != nil && t.group.Limited() {
 		t.measures |= sandbox.Cgroup
+	}
+	if t.marks != nil && t.uid != 0 {
+		t.measures |= sandbox.User
 	}
 	if r.text != "" {
 		t.lacks = strings.Split(r.text, "\n")

@@ -38,6 +38,9 @@ var (
 	// which step failed, why, and what would permit it.
 	ErrNoRight = errors.New("no right to make namespaces")
 
+	// ErrUnanswered means that calls of commands cannot be answered here. The message says why.
+	ErrUnanswered = errors.New("calls that name files cannot be answered")
+
 	// ErrTaken means that a name of the job is one of the toolchain's with other content, or is in a
 	// directory of the toolchain that is shown whole.
 	ErrTaken = errors.New("name is taken by the toolchain")
@@ -82,6 +85,11 @@ type Spec struct {
 	// namespaces are not available: names of the job are below it (Path), and those of the toolchain are the
 	// host's own.
 	Bare string
+
+	// Answered has this tree's process answer the calls of commands that name files, so that names of a bare tree are those that they are in
+	// other trees: only the toolchain's and the job's are there. It needs Confine and Bare, and that the kernel reports calls to this process and
+	// lets it read a command's memory: ErrUnanswered otherwise. /proc is empty.
+	Answered bool
 
 	// Cgroup is a directory of control groups, version 2, with the controllers memory and pids, in
 	// which the caller may make others; "" means none.
@@ -153,6 +161,7 @@ type Tree struct {
 	lacks    []string
 	measures sandbox.Set
 	bare     string               // Spec.Bare
+	marks    *marks               // nil: the tree is not answered
 	group    *sandbox.Group       // nil: none
 	standing *standing            // the root directory, as it is between jobs
 	byIno    map[uint64]*standing // standing and those below it
@@ -179,7 +188,7 @@ func (t *Tree) Lacks() []string { return t.lacks }
 
 // HasProc reports whether the tree has a procfs.
 func (t *Tree) HasProc() bool {
-	return !slices.ContainsFunc(t.lacks, func(what string) bool { return strings.HasPrefix(what, noProc) })
+	return t.marks == nil && !slices.ContainsFunc(t.lacks, func(what string) bool { return strings.HasPrefix(what, noProc) })
 }
 
 // noProc begins what Lacks has of a tree without a procfs.
@@ -189,7 +198,12 @@ const noProc = "/proc: "
 func (t *Tree) Measures() sandbox.Set { return t.measures }
 
 // Path returns the name, absolute in the tree, by which commands know a file of the job.
-func (t *Tree) Path(name string) string { return path.Join("/", t.bare, name) }
+func (t *Tree) Path(name string) string {
+	if t.marks != nil {
+		return path.Join("/", name)
+	}
+	return path.Join("/", t.bare, name)
+}
 
 // Close kills everything that runs in the tree, waits until it is dead, and frees the tree.
 func (t *Tree) Close() error { return t.close() }

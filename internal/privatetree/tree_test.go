@@ -18,7 +18,7 @@ import (
 func newTree(t testing.TB, s Spec) *Tree {
 	t.Helper()
 	tr, err := New(t.Context(), s)
-	if errors.Is(err, ErrNoRight) {
+	if errors.Is(err, ErrNoRight) || errors.Is(err, ErrUnanswered) {
 		need.Skipf(t, need.Sandbox, "%v", err)
 	}
 	if err != nil {

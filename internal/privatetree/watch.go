@@ -1,6 +1,8 @@
 package privatetree
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/sandbox"
@@ -12,18 +14,18 @@ type watch struct {
 	req   *request
 	probe bool
 	r     *reply
-	pause int           // milliseconds until the command is looked at; negative: never
+	look  time.Time     // when the command is to be looked at; zero: never
 	fds   []unix.PollFd // the awaited descriptors, then the caller's and the filter's
 }
 
 // watch returns a watch for descriptors of programs, or of their outputs.
 func (c *child) watch(req *request, probe bool, r *reply, fds ...int) *watch {
-	w := &watch{c: c, req: req, probe: probe, r: r, pause: -1, fds: make([]unix.PollFd, 0, len(fds)+3)}
+	w := &watch{c: c, req: req, probe: probe, r: r, fds: make([]unix.PollFd, 0, len(fds)+3)}
 	for _, fd := range append(fds, childSock, c.hold.Listener()) {
 		w.fds = append(w.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
 	if c.watched(&req.limits) {
-		w.pause = int(firstLook.Milliseconds())
+		w.look = time.Now().Add(firstLook)
 	}
 	return w
 }
@@ -35,21 +37,25 @@ func (w *watch) wait() {
 	n := len(w.fds) - 2
 	caller, filter := &w.fds[n], &w.fds[n+1]
 	for {
-		k, err := unix.Poll(w.fds, w.pause)
+		pause := -1
+		if !w.look.IsZero() {
+			pause = max(0, int(time.Until(w.look)/time.Millisecond)+1)
+		}
+		k, err := unix.Poll(w.fds, pause)
 		switch {
 		case err != nil: // EINTR: no other error is possible here
 			continue
-		case k == 0:
-			w.pause = int(nextLook.Milliseconds())
+		case !w.look.IsZero() && (k == 0 || !time.Now().Before(w.look)): // however many calls there are to be answered
+			w.look = time.Now().Add(nextLook)
 			var e sandbox.Excess
 			w.c.ask(func() { e = w.c.look(&w.req.limits) })
 			w.c.stop(e, w.r)
 			continue
 		}
 		if filter.Revents&unix.POLLIN != 0 {
-			w.c.denied(w.probe, w.r)
+			w.c.called(w.probe, w.r)
 		}
-		if filter.Revents&^unix.POLLIN != 0 || w.r.excess == sandbox.ExcessDenied && !w.probe {
+		if filter.Revents&^unix.POLLIN != 0 || w.r.excess != sandbox.ExcessNone && !w.probe {
 			filter.Fd = -1 // no process is left that could be reported, or one report is enough
 		}
 		for i := range w.fds[:n] {
@@ -69,14 +75,28 @@ func (w *watch) ready(i int) bool { return w.fds[i].Fd >= 0 && w.fds[i].Revents 
 // forget stops waiting for descriptor i.
 func (w *watch) forget(i int) { w.fds[i].Fd, w.fds[i].Revents = -1, 0 }
 
-// denied handles a call that no compiler makes.
-func (c *child) denied(probe bool, r *reply) {
-	if !probe {
+// called handles a call that waits for an answer: one that names files, or one that no compiler makes.
+func (c *child) called(probe bool, r *reply) {
+	if !probe && c.names == nil {
 		c.stop(sandbox.ExcessDenied, r)
 		return
 	}
-	if _, err := c.hold.Refuse(); err == nil {
-		r.excess = sandbox.ExcessDenied
+	call, err := c.hold.Receive()
+	if err != nil {
+		return
+	}
+	e := sandbox.ExcessDenied
+	if c.names != nil {
+		e = c.names.answer(&call)
+	}
+	switch {
+	case e == sandbox.ExcessNone:
+	case probe:
+		if c.hold.Answer(&call, 0, unix.EPERM) == nil && r.excess != sandbox.ExcessDenied {
+			r.excess = e
+		}
+	default:
+		c.stop(e, r)
 	}
 }
 

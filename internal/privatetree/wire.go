@@ -65,18 +65,19 @@ func (r *request) decode(b []byte) error {
 // reply comes from the tree: one when it is ready, with the root's descriptor, or could not be made; then
 // one for each start.
 type reply struct {
-	seq      uint64
-	errno    uint32 // why nothing ran; 0: it ran
-	right    bool   // the failure is a matter of rights
-	killed   bool
-	apart    bool // Outcome.Apart
-	exit     int32
-	signal   int32
-	cpu      int64  // nanoseconds
-	maxRSS   uint64 // bytes
-	excess   sandbox.Excess
-	measures sandbox.Set // of the tree, when it is ready
-	text     string      // what failed, or what the host lacks
+	seq        uint64
+	errno      uint32 // why nothing ran; 0: it ran
+	right      bool   // the failure is a matter of rights
+	unanswered bool   // ErrUnanswered
+	killed     bool
+	apart      bool // Outcome.Apart
+	exit       int32
+	signal     int32
+	cpu        int64  // nanoseconds
+	maxRSS     uint64 // bytes
+	excess     sandbox.Excess
+	measures   sandbox.Set // of the tree, when it is ready
+	text       string      // what failed, or what the host lacks
 }
 
 const (
@@ -89,7 +90,7 @@ func (r *reply) encode() []byte {
 	b := make([]byte, 0, replySize+len(r.text))
 	b = le.AppendUint64(b, r.seq)
 	b = le.AppendUint32(b, r.errno)
-	b = append(b, bit(r.right), bit(r.killed), byte(r.excess), bit(r.apart))
+	b = append(b, bit(r.right)|bit(r.unanswered)<<1, bit(r.killed), byte(r.excess), bit(r.apart))
 	b = le.AppendUint32(b, uint32(r.exit))
 	b = le.AppendUint32(b, uint32(r.signal))
 	b = le.AppendUint64(b, uint64(r.cpu))
@@ -111,7 +112,7 @@ func (r *reply) decode(b []byte) error {
 	}
 	le := binary.LittleEndian
 	r.seq, r.errno = le.Uint64(b), le.Uint32(b[8:])
-	r.right, r.killed, r.apart = b[12] != 0, b[13] != 0, b[15] != 0
+	r.right, r.unanswered, r.killed, r.apart = b[12]&1 != 0, b[12]&2 != 0, b[13] != 0, b[15] != 0
 	r.exit, r.signal = int32(le.Uint32(b[16:])), int32(le.Uint32(b[20:]))
 	r.cpu, r.maxRSS = int64(le.Uint64(b[24:])), le.Uint64(b[32:])
 	r.excess, r.measures = sandbox.Excess(b[14]), sandbox.Set(le.Uint32(b[40:]))

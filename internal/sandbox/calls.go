@@ -47,6 +47,17 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 	if listen {
 		f.deny = tell
 	}
+	// with returns a clause for a caller that has the key.
+	with := func(arg int) []clause {
+		return []clause{{[]test{{arg: arg, upper: true, op: unix.BPF_JEQ, value: h.key}}, allow}}
+	}
+	// A process that guesses keys is suspicious.
+	guess := func(arg int) clause {
+		return clause{[]test{{arg: arg, upper: true, op: unix.BPF_JEQ, value: 0, not: true}, {arg: arg, upper: true, op: unix.BPF_JEQ, value: ^uint32(0), not: true}}, f.deny}
+	}
+	if p.Names {
+		f.names(with, guess) // of two rules for one call the first counts
+	}
 	refuse := errno(unix.EPERM)
 	if !p.Alone {
 		// Landlock does not see changes of the mode or times of any file of the same user, by name.
@@ -64,14 +75,6 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 			list = append(list, clause{[]test{{arg: arg, op: unix.BPF_JEQ, value: v}}, allow})
 		}
 		return list
-	}
-	// with returns a clause for a caller that has the key.
-	with := func(arg int) []clause {
-		return []clause{{[]test{{arg: arg, upper: true, op: unix.BPF_JEQ, value: h.key}}, allow}}
-	}
-	// A process that guesses keys is suspicious.
-	guess := func(arg int) clause {
-		return clause{[]test{{arg: arg, upper: true, op: unix.BPF_JEQ, value: 0, not: true}, {arg: arg, upper: true, op: unix.BPF_JEQ, value: ^uint32(0), not: true}}, f.deny}
 	}
 	own := test{arg: 0, op: unix.BPF_JEQ, value: 0}
 	f.rules = append(f.rules,

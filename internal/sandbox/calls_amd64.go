@@ -20,3 +20,9 @@ var alwaysHere = []uintptr{
 }
 
 var neverHere = []uintptr{unix.SYS_KEXEC_FILE_LOAD, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT}
+
+// namedHere lists the calls that name files here only (named).
+var namedHere = []namedCall{
+	{unix.SYS_NEWFSTATAT, 0}, {unix.SYS_OPEN, -1}, {unix.SYS_STAT, -1}, {unix.SYS_LSTAT, -1}, {unix.SYS_ACCESS, -1}, {unix.SYS_READLINK, -1},
+	{unix.SYS_CREAT, -1}, {unix.SYS_MKDIR, -1}, {unix.SYS_RMDIR, -1}, {unix.SYS_UNLINK, -1}, {unix.SYS_RENAME, -1}, {unix.SYS_LINK, -1}, {unix.SYS_SYMLINK, -1},
+}

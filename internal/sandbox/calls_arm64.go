@@ -11,3 +11,8 @@ var (
 	alwaysHere = []uintptr{unix.SYS_FSTATAT, unix.SYS_GETRLIMIT}
 	neverHere  = []uintptr{unix.SYS_KEXEC_FILE_LOAD}
 )
+
+// namedHere lists the calls that name files here only (named).
+var namedHere = []namedCall{
+	{unix.SYS_FSTATAT, 0},
+}

@@ -113,10 +113,19 @@ func (f *filter) install(listen bool) (listener int, err error) {
 	// The kernel's mitigations against speculation in filtered processes slow a compiler down, and protect
 	// parts of one process from each other: a compiler has no such parts.
 	flags := uintptr(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
-	if listen {
-		flags |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	set := func(flags uintptr) (uintptr, unix.Errno) {
+		n, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+		return n, e
 	}
-	n, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	var n uintptr
+	e := unix.EINVAL
+	if listen { // since Linux 5.19 no signal interrupts what is being answered
+		flags |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+		n, e = set(flags | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+	}
+	if e == unix.EINVAL {
+		n, e = set(flags)
+	}
 	if e != 0 {
 		return -1, fmt.Errorf("install a seccomp filter of %d instructions: %w", len(p), e)
 	}

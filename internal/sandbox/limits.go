@@ -22,9 +22,10 @@ const (
 	ExcessFile             // Limits.File, or the room that a job has on the disk
 	ExcessCPU              // Limits.CPU
 	ExcessDenied           // a system call that no compiler makes
+	ExcessNames            // a call that names files in a way to which there is no answer (Names)
 )
 
-var excesses = [...]string{"none", "memory", "processes", "file", "cpu", "denied"}
+var excesses = [...]string{"none", "memory", "processes", "file", "cpu", "denied", "names"}
 
 // String returns a word, used as a label value of metrics.
 func (e Excess) String() string {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +21,14 @@ type Policy struct {
 
 	UID, GID int  // the user that started programs become; zero: none
 	Alone    bool // it runs in the first process of a pid namespace
+
+	// Names has the calls of commands that name files wait for answers (Hold.Receive), instead of reaching the kernel. It needs Linux
+	// 5.9, and that nothing else listens to a filter of this thread: ErrUnheard otherwise.
+	Names bool
 }
+
+// ErrUnheard means that no answers can be given to calls here.
+var ErrUnheard = errors.New("system calls cannot be answered")
 
 // Hold is the control that the thread that starts commands keeps over them: calls that it makes with a key
 // are permitted, and it is told of those that no compiler makes.
@@ -63,6 +69,9 @@ func Start(p *Policy) (*Hold, Set, error) {
 		set |= Landlock
 	}
 	if !seccompOffered() {
+		if p.Names {
+			return nil, 0, fmt.Errorf("%w: no seccomp filters", ErrUnheard)
+		}
 		return h, set, nil
 	}
 	if !p.Alone {
@@ -72,11 +81,20 @@ func Start(p *Policy) (*Hold, Set, error) {
 	contained := p.Alone || abi >= scopedSignals || p.UID != 0
 	var err error
 	if h.listener, err = newFilter(h, p, abi, true, contained).install(true); err != nil {
+		if p.Names {
+			return nil, 0, fmt.Errorf("%w: %w", ErrUnheard, err)
+		}
 		// Before Linux 5.0, or under a filter that already has a listener: such calls are only refused.
 		h.listener, err = newFilter(h, p, abi, false, contained).install(false)
 	}
 	if err != nil {
 		return nil, 0, err
+	}
+	if p.Names {
+		if err := h.begin(); err != nil {
+			return nil, 0, fmt.Errorf("%w: %w", ErrUnheard, err)
+		}
+		set |= Names
 	}
 	return h, set | Seccomp, nil
 }
@@ -109,43 +127,4 @@ func (h *Hold) Listener() int {
 		return -1
 	}
 	return h.listener
-}
-
-// notification is the kernel's struct seccomp_notif; response its struct seccomp_notif_resp.
-type (
-	notification struct {
-		id         uint64
-		pid, flags uint32
-		nr         int32
-		arch       uint32
-		ip         uint64
-		args       [6]uint64
-	}
-	response struct {
-		id    uint64
-		val   int64
-		err   int32
-		flags uint32
-	}
-)
-
-// Refuse takes a blocked call and makes it fail with EPERM. It returns the call's number, or an error when
-// there is none any more because its process has ended.
-func (h *Hold) Refuse() (nr int, err error) {
-	var n notification
-	if err := h.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); err != nil {
-		return 0, err
-	}
-	r := response{id: n.id, err: -int32(unix.EPERM)}
-	if err := h.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)); err != nil && !errors.Is(err, unix.ENOENT) {
-		return int(n.nr), err
-	}
-	return int(n.nr), nil
-}
-
-func (h *Hold) ioctl(cmd uintptr, arg unsafe.Pointer) error {
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(h.Int(h.listener)), cmd, uintptr(arg)); e != 0 {
-		return e
-	}
-	return nil
 }

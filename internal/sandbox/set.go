@@ -18,10 +18,11 @@ const (
 	NoNewPrivs                 // set-user-id programs have no effect; no capability can be gained
 	Bounds                     // rlimits, and a watch over memory, processes and disk
 	Cgroup                     // a control group, version 2, with memory and pids limits
+	Names                      // calls that name files are answered by another process: the names are those of the compile's own
 )
 
 // names has the measures' names, in the order of their bits. They are label values of a metric.
-var names = [...]string{"tree", "processes", "network", "ipc", "user", "landlock", "seccomp", "no-new-privs", "limits", "cgroup"}
+var names = [...]string{"tree", "processes", "network", "ipc", "user", "landlock", "seccomp", "no-new-privs", "limits", "cgroup", "names"}
 
 // All is the set of all measures.
 const All = 1<<len(names) - 1

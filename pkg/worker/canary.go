@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
@@ -166,7 +166,7 @@ func (r *runner) probe(v *verdict, shown *display) error {
 	if lacks := host.Lacks(); len(lacks) > 0 { // harmless: a target that does not exist cannot be reached
 		r.s.o.Log.Debug("targets that a canary does without", "lacks", lacks)
 	}
-	exe, err := self()
+	exe, err := privatetree.Self()
 	if err != nil {
 		return err
 	}
@@ -217,35 +217,4 @@ func ownThing(name string, held sandbox.Set) bool {
 var doubts = map[string]sandbox.Set{
 	probe.Read: sandbox.Tree | sandbox.Landlock, probe.Write: sandbox.Tree | sandbox.Landlock, probe.Exec: sandbox.Landlock,
 	probe.Net: sandbox.Network, probe.Process: sandbox.Processes, probe.Privilege: sandbox.NoNewPrivs,
-}
-
-// self returns a descriptor of a copy of this program that can be executed where no files can be. The caller
-// closes it.
-func self() (int, error) {
-	exe, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return -1, err
-	}
-	defer exe.Close()
-	const execute = 0x10 // MFD_EXEC, which kernels before 6.3 do not know
-	fd, err := unix.MemfdCreate(probe.Arg0, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|execute)
-	if errors.Is(err, unix.EINVAL) {
-		fd, err = unix.MemfdCreate(probe.Arg0, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("copy this program: %w", err)
-	}
-	for n := 1; n > 0 && err == nil; { // copied by the kernel: reading it would make 30 MB of garbage
-		if n, err = unix.Sendfile(fd, int(exe.Fd()), nil, 1<<30); errors.Is(err, unix.EINTR) {
-			n, err = 1, nil
-		}
-	}
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("copy this program: %w", err)
-	}
-	return fd, nil
 }

@@ -27,6 +27,7 @@ var refusals = map[string][]refusal{
 	"landlock, broken":       {{nr: unix.SYS_LANDLOCK_RESTRICT_SELF, err: unix.E2BIG}},
 	"seccomp":                {{nr: unix.SYS_SECCOMP, err: unix.EINVAL}},
 	"listener":               {{nr: unix.SYS_SECCOMP, arg: 1, mask: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, err: unix.EBUSY}},
+	"others' memory":         {{nr: unix.SYS_PROCESS_VM_READV, err: unix.EPERM}}, // as with Yama's ptrace_scope=2
 	"namespaces":             {{nr: unix.SYS_UNSHARE, err: unix.EPERM}, {nr: unix.SYS_CLONE, mask: namespaces, err: unix.EPERM}, {nr: unix.SYS_CLONE3, err: unix.ENOSYS}},
 	"mounts":                 {{nr: unix.SYS_MOUNT, err: unix.EACCES}},
 	"users":                  {{nr: unix.SYS_CAPGET, err: unix.EPERM}},
