@@ -16,7 +16,7 @@ import (
 )
 
 // treeMode maps the values of the setting daemon.tree.
-var treeMode = map[string]worker.TreeMode{"auto": worker.TreeAuto, "off": worker.TreeOff, "require": worker.TreeRequire}
+var treeMode = map[string]worker.TreeMode{"auto": worker.TreeAuto, "off": worker.TreeOff, "require": worker.TreeRequire, "answered": worker.TreeAnswered}
 
 var slotAccess = map[string]worker.SlotAccess{"auto": worker.SlotsAuto, "anew": worker.SlotsAnew, "kept": worker.SlotsKept}
 

@@ -98,7 +98,7 @@ func (c *Config) Validate() error {
 		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
 		{"daemon.allow", networks(c.Daemon.Allow)},
 		{"daemon.work-dir", absoluteOrEmpty(c.Daemon.WorkDir)},
-		{"daemon.tree", oneOf(c.Daemon.Tree, "auto", "require", "off")},
+		{"daemon.tree", oneOf(c.Daemon.Tree, "auto", "require", "answered", "off")},
 		{"daemon.compile-users", between(c.Daemon.CompileUsers, 0, 1<<31-1<<16)},
 		{"distcc.listen", eachAddr(c.Distcc.Listen)},
 		{"distcc.allow", networks(c.Distcc.Allow)},

@@ -99,6 +99,49 @@ func BenchmarkManyHeaders(b *testing.B) {
 	}
 }
 
+// BenchmarkIncludedHeaders compiles a C++ source that includes all of the standard library's headers, which the tree keeps, in both kinds
+// of private trees.
+func BenchmarkIncludedHeaders(b *testing.B) {
+	path, err := exec.LookPath("gcc")
+	if err != nil {
+		b.Skip("needs gcc")
+	}
+	bin, src := b.TempDir(), b.TempDir()
+	must := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	must(os.Symlink(path, filepath.Join(bin, "gcc")))
+	const source = "#include <bits/stdc++.h>\nint f() { return 1; }\n"
+	must(os.WriteFile(filepath.Join(src, "a.cc"), []byte(source), 0o600))
+	cmd := exec.Command("gcc", "-M", "-g", "a.cc")
+	cmd.Dir = src
+	rule, err := cmd.Output()
+	if err != nil {
+		b.Skip("needs g++")
+	}
+	q := request{body: treeBody("gcc")}
+	q.body.Args, q.body.Language, q.body.Name = []string{"-c", "-g", "a.cc", "-o", "x.o"}, "c++", "a.cc"
+	q.body.Files = []unit.File{{Name: "a.cc", Len: uint64(len(source))}}
+	text := source
+	for _, name := range strings.Fields(string(rule))[2:] {
+		if header, err := os.ReadFile(name); err == nil && name != "\\" {
+			q.body.Files = append(q.body.Files, unit.File{Name: name, Len: uint64(len(header))})
+			text += string(header)
+		}
+	}
+	q.text = text
+	all := inParts(q)
+	b.Logf("%d headers", len(q.body.Files)-1)
+	for _, mode := range []string{"strict", "answered"} {
+		b.Run(mode, func(b *testing.B) {
+			b.Setenv(sandboxVariable, mode)
+			benchmarkJob(b, bin, all.named(true), all.named(false))
+		})
+	}
+}
+
 // benchmarkJob does first once, and then q repeatedly.
 func benchmarkJob(b *testing.B, bin string, first, q request) {
 	cmd, addr, stdin := startProcess(b, workArea(b), bin)
@@ -106,7 +149,7 @@ func benchmarkJob(b *testing.B, bin string, first, q request) {
 	if q.body.HasFiles() && !c.welcome.Tree {
 		b.Skip("needs the right to make namespaces")
 	}
-	first.sink, q.sink = 64<<10, 64<<10
+	first.sink, q.sink = 1<<20, 1<<20
 	do := func(q request) {
 		r := c.do(c.ids[0], q)
 		if r.Status != job.StatusRan || r.Exit != 0 {

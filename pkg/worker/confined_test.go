@@ -22,7 +22,7 @@ func grounds(t *testing.T, test func(t *testing.T, on func(*Options))) {
 
 // confined runs a test with compiles in trees, and in bare directories.
 func confined(t *testing.T, test func(t *testing.T, on func(*Options))) {
-	for name, mode := range map[string]TreeMode{"tree": TreeAuto, "bare": TreeOff} {
+	for name, mode := range map[string]TreeMode{"tree": TreeAuto, "bare": TreeOff, "answered": TreeAnswered} {
 		t.Run(name, func(t *testing.T) {
 			test(t, func(o *Options) {
 				o.Sandbox, o.Tree = SandboxAuto, mode

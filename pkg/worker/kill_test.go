@@ -30,10 +30,14 @@ func serveForTest(base, bin string) {
 	if err != nil {
 		panic(err)
 	}
-	mode := map[string]SandboxMode{"": SandboxOff, "auto": SandboxAuto, "strict": SandboxStrict}[os.Getenv(sandboxVariable)]
+	mode := map[string]SandboxMode{"": SandboxOff, "auto": SandboxAuto, "strict": SandboxStrict, "answered": SandboxStrict}[os.Getenv(sandboxVariable)]
+	tree := TreeAuto
+	if os.Getenv(sandboxVariable) == "answered" {
+		tree = TreeAnswered
+	}
 	s, err := New(context.Background(), Options{
-		Sandbox: mode,
-		Device:  dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 8 << 20,
+		Sandbox: mode, Tree: tree,
+		Device: dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 8 << 20,
 		WorkBase: base, Heartbeat: time.Second, Silence: patience, Grace: time.Millisecond, Settings: Settings{JobTimeout: patience, Dirs: []string{bin}},
 	})
 	if err != nil {

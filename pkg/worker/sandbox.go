@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,7 +61,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 				return err
 			}
 		}
-		if err := first.place.Open(ctx, s.shown.Load().spec); err != nil {
+		if err := s.openBare(ctx, first.place); err != nil {
 			err = fmt.Errorf("confine compiles: %w", err)
 			if run.Scarce(err) {
 				return err
@@ -80,6 +81,26 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 		return s.cannotConfine(fmt.Errorf("confine compiles: %s", remedies(held)))
 	}
 	return nil
+}
+
+// openBare opens the first place's tree, which is a directory of the host. If that is wanted and the system permits it, calls that name
+// files are answered there, which makes it a private tree too.
+func (s *Server) openBare(ctx context.Context, first *run.Place) error {
+	if s.o.Tree == TreeAnswered {
+		s.places.Answered = true
+		err := first.Open(ctx, s.shown.Load().spec)
+		if err == nil {
+			s.o.Log.Info("private trees are made without namespaces: calls of compiles that name files are answered")
+			s.places.Trees, s.noTree = true, ""
+			return nil
+		}
+		if s.places.Answered = false; !errors.Is(err, privatetree.ErrUnanswered) {
+			return err
+		}
+		s.noTree = err.Error()
+		s.tellNoTrees()
+	}
+	return first.Open(ctx, s.shown.Load().spec)
 }
 
 // cannotConfine gives up confining compiles because of err: an error in strict mode, otherwise logged.

@@ -85,6 +85,9 @@ func beginServer(t testing.TB, change func(*Options)) *testServer {
 	if change != nil {
 		change(&o)
 	}
+	if inAnsweredTrees && o.Tree == TreeAuto {
+		o.Tree, o.Sandbox = TreeAnswered, SandboxAuto
+	}
 	if ts.Server, err = New(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}

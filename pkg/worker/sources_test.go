@@ -15,7 +15,9 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
@@ -257,6 +259,31 @@ func startTrees(t *testing.T, change func(*Options), more ...string) (*testServe
 		}
 	}
 	return ts, dial(t, ts.addr, &job.Hello{})
+}
+
+// inAnsweredTrees has servers make private trees by answers to compiles' calls.
+var inAnsweredTrees bool
+
+// TestAnsweredTrees: jobs in trees that are made by answers give what they give in others.
+func TestAnsweredTrees(t *testing.T) {
+	part.Skip(t)
+	if testing.Short() {
+		t.Skip("compiles for a minute")
+	}
+	if ts := startServer(t, func(o *Options) { o.Sandbox, o.Tree = SandboxAuto, TreeAnswered }); !ts.places.Trees {
+		need.Skipf(t, need.Sandbox, "needs a kernel that lets calls be answered: %s", ts.Status().NoTree)
+	} else if !ts.Status().Sandbox.Measures.Has(sandbox.Names) {
+		t.Errorf("the measures are %s", ts.Status().Sandbox.Measures)
+	}
+	inAnsweredTrees = true
+	defer func() { inAnsweredTrees = false }()
+	for name, test := range map[string]func(*testing.T){
+		"files": TestSourcesGiveTheLocalFiles, "names": TestSourceNames, "many": TestManyFiles, "PWD": TestPWDThroughALink, "same": TestSameFile,
+		"not brought": TestWhatIsNotBrought, "undeclared": TestUndeclaredFile, "toolchain": TestNamesOfTheToolchain, "programs": TestProgramsAreNotBrought,
+		"outputs": TestLayoutOfOutputs,
+	} {
+		t.Run(name, test)
+	}
 }
 
 const macros = "#define TWICE(x) ((x) + (x))\n#define CALL(f, x) f(TWICE(x))\nint f(int);\n"

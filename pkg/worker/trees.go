@@ -36,6 +36,13 @@ func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 	if s.o.Tree == TreeOff {
 		return nil
 	}
+	if s.o.Tree == TreeAnswered {
+		if !s.places.Confined {
+			s.noTree = "\"daemon.tree: answered\" needs the sandbox"
+			s.tellNoTrees()
+		}
+		return nil // see openBare
+	}
 	err := first.Open(ctx, s.shown.Load().spec)
 	if err == nil {
 		s.places.Trees = true
@@ -52,6 +59,11 @@ func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 		return fmt.Errorf("daemon.tree is \"require\": %w", err)
 	}
 	s.noTree = err.Error()
-	s.o.Log.Warn("compiles that depend on paths stay with the clients; \"daemon.tree: off\" in the configuration accepts that", "err", err)
+	s.tellNoTrees()
 	return nil
+}
+
+// tellNoTrees logs that there are no private trees, and why.
+func (s *Server) tellNoTrees() {
+	s.o.Log.Warn("compiles that depend on paths stay with the clients; \"daemon.tree: off\" in the configuration accepts that", "err", s.noTree)
 }

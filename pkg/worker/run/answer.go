@@ -157,7 +157,7 @@ const (
 // Denials returns all words that Host.Denied may be called with, sorted.
 func Denials() []string {
 	list := []string{deniedTime, deniedOutput, deniedDisk}
-	for x := sandbox.ExcessMemory; x <= sandbox.ExcessDenied; x++ {
+	for x := sandbox.ExcessMemory; x <= sandbox.ExcessNames; x++ {
 		list = append(list, denial(x))
 	}
 	slices.Sort(list)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 	"github.com/rdistcc/rdistcc/pkg/worker/policy"
@@ -163,6 +164,9 @@ func (p *Place) conclude(j *Job, x form, out *capture.Capture, o Outcome) (*job.
 	limits := p.h.limits(j.Limit)
 	if no := p.h.exceeded(o.Excess, &limits); no != nil {
 		p.h.Denied(denial(o.Excess))
+		if o.Excess == sandbox.ExcessNames { // no fault of the host's
+			return used(Refused(no))
+		}
 		return used(Failed(no))
 	}
 	if j.Cut = out.Cut(); j.Cut {

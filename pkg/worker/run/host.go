@@ -56,6 +56,7 @@ type Host struct {
 	Trees    bool // private trees are available, so jobs of the sources form are accepted
 	Confined bool // every compile runs in a tree, confined
 	Bare     bool // trees are directories of the host, which offers no namespaces
+	Answered bool // calls that name files are answered in bare trees, which are private trees then
 
 	Nice func() int // the niceness of compiles
 	// Verify refuses a toolchain whose files have changed since it was identified.
@@ -128,6 +129,8 @@ func (h *Host) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
 		return job.Refuse(job.CauseTimeout, "the compile took more than %v of processor time", l.CPU)
 	case sandbox.ExcessDenied:
 		return job.Refuse(job.CauseLimit, "the compile did what the sandbox forbids")
+	case sandbox.ExcessNames:
+		return job.Refuse(job.CauseTree, "the compile named files in a way to which this host has no answer")
 	case sandbox.ExcessNone:
 	}
 	return nil

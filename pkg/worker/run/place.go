@@ -100,7 +100,7 @@ func (p *Place) Open(ctx context.Context, spec *privatetree.Spec) error {
 	own := *spec
 	own.Confine, own.UID, own.GID, own.Cgroup = p.Confine, p.User, p.User, p.Cgroup
 	if p.h.Bare { // the tree is Dir itself; otherwise it has namespaces
-		own.Bare = p.Dir
+		own.Bare, own.Answered = p.Dir, p.h.Answered
 		if err := p.sweep(); err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func TestExcessHasItsCause(t *testing.T) {
 	h := &Host{File: 1 << 20}
 	for x, want := range map[sandbox.Excess]job.Cause{
 		sandbox.ExcessMemory: job.CauseMemory, sandbox.ExcessProcesses: job.CauseLimit, sandbox.ExcessFile: job.CauseTooBig,
-		sandbox.ExcessCPU: job.CauseTimeout, sandbox.ExcessDenied: job.CauseLimit,
+		sandbox.ExcessCPU: job.CauseTimeout, sandbox.ExcessDenied: job.CauseLimit, sandbox.ExcessNames: job.CauseTree,
 	} {
 		no := h.exceeded(x, &sandbox.Limits{})
 		if no == nil || no.Cause != want || Failed(no).Status != job.StatusFailed {
