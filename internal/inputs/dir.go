@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,9 +20,9 @@ type dir struct {
 	parent *dir   // the directory in which it is the entry base; nil: it is looked at by its path alone
 	base   string
 
-	id      uint32 // in Table.ids
-	round   uint64 // the last one in which it was checked
-	gen     uint64 // of the last check; 0: never checked
+	id      uint32        // in Table.ids
+	round   uint64        // the last one in which it was checked
+	gen     atomic.Uint64 // of the last check; 0: never checked
 	there   bool
 	implied bool   // it is not there, as its parent's record says
 	err     *Doubt // why it cannot be examined
@@ -30,6 +31,8 @@ type dir struct {
 	way     way
 	names   map[string]*entry
 	loose   []*entry // of names: links whose answers can change while the directory does not
+	watch   *watch   // nil: it is not watched
+	deaf    uint64   // watcher.era in which it was last tried to watch it
 
 	// changed is the latest change of an answer: whether it exists, where it is, or whether one of the names
 	// is a file.
@@ -123,11 +126,41 @@ func (w *way) same() bool {
 	return true
 }
 
+// same reports whether d is still the directory that st describes, and the way there the same. d.parent was checked, and below is d's
+// name there.
+func (d *dir) same(st *stamp.Stamp, below *entry) bool {
+	if !d.there || d.st.Dev != st.Dev || d.st.Ino != st.Ino {
+		return false
+	}
+	if below != nil { // a link may lead to where it was moved
+		at, links := d.way.real, len(d.parent.way.links)
+		if below.isLink() {
+			if links++; len(d.way.links) == links {
+				at = d.way.links[links-1].Name
+			}
+		}
+		in, is := strings.CutSuffix(at, "/"+d.base)
+		if !is || in != d.parent.way.real || len(d.way.links) != links {
+			return false
+		}
+	}
+	return d.way.same()
+}
+
 // dirAt returns the record of the directory with an absolute path.
 func (t *Table) dirAt(path string) *dir {
 	d := t.dirs[path]
 	if d == nil {
 		d = &dir{path: path}
+		if i := strings.LastIndexByte(path, '/'); i > 0 {
+			switch base := path[i+1:]; base {
+			case "", ".", "..":
+			default: // if the directory above is known, it knows of this one
+				if d.parent = t.dirs[path[:i]]; d.parent != nil {
+					d.base = base
+				}
+			}
+		}
 		t.add(d)
 	}
 	return d
@@ -169,7 +202,7 @@ func (t *Table) use(d *dir) {
 
 // check makes the record of d valid for this generation.
 func (t *Table) check(d *dir) *Doubt {
-	if d.gen == t.gen {
+	if d.gen.Load() == t.gen {
 		if d.round != t.round { // it was checked for an earlier command
 			d.round = t.round
 			if d.parent != nil && t.check(d.parent) == nil && d.parent.there {
@@ -179,25 +212,34 @@ func (t *Table) check(d *dir) *Doubt {
 		}
 		return d.err
 	}
-	first := d.gen == 0
-	d.gen, d.round = t.gen, t.round
+	first := d.gen.Load() == 0
+	d.round = t.round
+	d.gen.Store(t.gen)
 	d.err, d.implied = nil, false
 	defer t.use(d)
 	there := true
+	var below *entry     // d in its parent
 	if d.parent != nil { // an answer for one of its names is one for this directory
 		if d.err = t.check(d.parent); d.err != nil {
 			return d.err
 		}
 		there = d.parent.there
 		if there {
-			e := t.entry(d.parent, d.base)
-			if e.unknown() {
+			below = t.entry(d.parent, d.base)
+			if below.unknown() {
 				d.err = &Doubt{Why: DoubtFile, Name: d.path}
 				return d.err
 			}
-			there = e.kind == isDir
+			there = below.kind == isDir
 		}
 		d.implied = !there
+	}
+	if there && t.sound(d) {
+		t.refresh(d)
+		return nil
+	}
+	if there && t.wanted(d) && (below == nil || !below.isLink()) {
+		t.listenTo(d) // what follows is thus no older than what will be told
 	}
 	var st stamp.Stamp
 	now := time.Now().UnixNano()
@@ -223,14 +265,18 @@ func (t *Table) check(d *dir) *Doubt {
 			d.changed = t.changed()
 		}
 		d.there, d.settled = false, false
-		return nil
-	case d.there && d.st == st && d.settled && d.way.same():
-		for _, e := range d.loose {
-			t.look(e)
-		}
+		t.ignore(d)
 		return nil
 	}
-	if !d.there || d.st.Dev != st.Dev || d.st.Ino != st.Ino || !d.way.same() {
+	heard := d.heard(t.watcher.era, &st)
+	t.confirm(d, &st, below)
+	same := d.same(&st, below)
+	if same && (heard || d.st == st && d.settled) {
+		t.refresh(d)
+		return nil
+	}
+	if !same {
+		t.ignore(d) // also for those below, whose way has changed as well
 		w, ok := follow(d.path)
 		if !ok { // it vanished a moment ago
 			d.err = &Doubt{Why: DoubtChanged, Name: d.path}
@@ -248,11 +294,14 @@ func (t *Table) check(d *dir) *Doubt {
 	d.there, d.st, d.settled = true, st, st.Settled(now)
 	d.loose = d.loose[:0]
 	for _, e := range d.names {
-		e.gen = 0
+		e.gen.Store(0)
 		t.look(e)
 		if e.isLink() {
 			d.loose = append(d.loose, e)
 		}
+	}
+	if d.watch != nil {
+		d.watch.stale = nil
 	}
 	return nil
 }

@@ -17,6 +17,9 @@
 // What the Table knows is believed only while it must be true. A file has its old content while
 // device, inode, size, and times of modification and change are the same, and a directory has its
 // old names likewise. The exception is a time of change so close to the check that a later change
-// could have the same one. Every Resolve checks every file and directory that it uses. File systems
-// whose times cannot be trusted cause a Doubt.
+// could have the same one. Every Resolve checks every file and directory that it uses, or relies on a
+// check that began after it was called. The kernel tells what comes and goes in directories that are used
+// again and again (watch.go). File systems whose times cannot be trusted cause a Doubt.
+//
+// What nothing has changed for is resolved side by side (quick.go); the rest takes turns.
 package inputs

@@ -3,6 +3,7 @@ package inputs
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ type entry struct {
 	dir  *dir
 	base string
 
-	gen   uint64 // of the last check; 0: never checked
+	gen   atomic.Uint64 // of the last check; 0: never checked
 	kind  kind
 	st    stamp.Stamp // of the name itself
 	leads *leads      // for a link; else nil
@@ -80,43 +81,13 @@ func (t *Table) entry(d *dir, base string) *entry {
 
 // look makes the record of e valid for this generation.
 func (t *Table) look(e *entry) {
-	if e.gen == t.gen {
+	if e.gen.Load() == t.gen {
 		return
 	}
 	first := e.changed == 0
-	e.gen = t.gen
+	e.gen.Store(t.gen)
 	was, st, led := e.kind, e.st, e.leads
-	var u unix.Stat_t
-	err := lstatIn(&t.path, &u, e.dir.path, "/", e.base)
-	e.st, e.leads = stamp.Of(&u), nil
-	if err == nil && e.st.Is(unix.S_IFLNK) {
-		e.leads = new(leads)
-		if err = stat(e.path(), &u); wanders(e.path()) {
-			err = unix.ELOOP // it may exist for this process and not for the compiler, or the other way round
-		}
-		e.leads.st = stamp.Of(&u)
-	}
-	switch {
-	case err != nil && absent(err):
-		e.kind, *e.target() = isAbsent, stamp.Stamp{}
-	case err != nil: // a compiler does not look further: links that lead in a circle, a name that is too long
-		e.kind = isOther
-		e.st, *e.target() = stamp.Stamp{}, stamp.Stamp{}
-	case e.target().Is(unix.S_IFREG):
-		e.kind = isFile
-		if e.isLink() {
-			if e.leads.real = sources.RealPath(e.path()); e.leads.real == "" {
-				e.kind = isOther
-			}
-		}
-	case e.target().Is(unix.S_IFDIR):
-		e.kind = isDir
-		if !e.isLink() {
-			e.st = stamp.Stamp{} // that belongs to the directory's record
-		}
-	default:
-		e.kind = isOther
-	}
+	e.kind, e.st, e.leads = examine(e, &t.path)
 	if first {
 		e.changed = t.changes
 		return
@@ -141,6 +112,43 @@ func (t *Table) look(e *entry) {
 			e.input = nil
 		}
 	}
+}
+
+// examine looks at a name, using buf for its path. It changes nothing.
+func examine(e *entry, buf *[]byte) (k kind, st stamp.Stamp, led *leads) {
+	var u unix.Stat_t
+	err := lstatIn(buf, &u, e.dir.path, "/", e.base)
+	st = stamp.Of(&u)
+	target := &st
+	if err == nil && st.Is(unix.S_IFLNK) {
+		if err = stat(e.path(), &u); wanders(e.path()) {
+			err = unix.ELOOP // it may exist for this process and not for the compiler, or the other way round
+		}
+		led = &leads{st: stamp.Of(&u)}
+		target = &led.st
+	}
+	switch {
+	case err != nil && absent(err):
+		k, *target = isAbsent, stamp.Stamp{}
+	case err != nil: // a compiler does not look further: links that lead in a circle, a name that is too long
+		k = isOther
+		st, *target = stamp.Stamp{}, stamp.Stamp{}
+	case target.Is(unix.S_IFREG):
+		k = isFile
+		if led != nil {
+			if led.real = sources.RealPath(e.path()); led.real == "" {
+				k = isOther
+			}
+		}
+	case target.Is(unix.S_IFDIR):
+		k = isDir
+		if led == nil {
+			st = stamp.Stamp{} // that belongs to the directory's record
+		}
+	default:
+		k = isOther
+	}
+	return k, st, led
 }
 
 // unknown reports whether the kernel does not say what has this name.

@@ -12,6 +12,7 @@ import (
 // that it reads, as the compiler spells them; absent are names that it may have looked for in vain.
 func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	key := sha256.Sum256([]byte(q.Key))
+	t.join(t.begun.Load())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer func() { _ = t.settle() }() // the caller already has what it needs

@@ -23,6 +23,7 @@ type search struct {
 // lists makes the search list from what the command and the compiler say.
 func (w *walk) lists() *Doubt {
 	q := w.q
+	w.t.dirAt(q.Cwd) // which knows of those in it
 	list := func(names []string) (dirs []*dir, d *Doubt) {
 		for _, name := range names {
 			dir := w.t.dirAt(trimSlash(w.abs(name)))

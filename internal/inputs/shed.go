@@ -11,7 +11,7 @@ import (
 // What the records of a Table take, in bytes, with a part of the maps that they are in.
 const (
 	entryTakes = int64(unsafe.Sizeof(entry{})) + 48
-	dirTakes   = int64(unsafe.Sizeof(dir{})) + 160
+	dirTakes   = int64(unsafe.Sizeof(dir{})+unsafe.Sizeof(watch{})) + 160
 	fileTakes  = int64(unsafe.Sizeof(file{})+unsafe.Sizeof(text{})) + 64
 	inputTakes = int64(unsafe.Sizeof(Input{}))
 	unitTakes  = int64(unsafe.Sizeof(resolved{})+unsafe.Sizeof(Set{})) + 96
@@ -57,7 +57,7 @@ func (t *Table) shed() {
 	for key, u := range t.units {
 		units, keys[u] = append(units, u), key
 	}
-	slices.SortFunc(units, func(a, b *resolved) int { return cmp.Compare(a.used, b.used) })
+	slices.SortFunc(units, func(a, b *resolved) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
 	t.sweep(units)
 	for t.takes > t.o.Memory-t.o.Memory/4 && len(units) > 0 {
 		n := (len(units) + 3) / 4
@@ -93,6 +93,7 @@ func (t *Table) sweep(units []*resolved) {
 			continue
 		case !needed[id]:
 			t.ids[id], t.free = nil, append(t.free, uint32(id))
+			t.ignore(d)
 			continue
 		}
 		dirs[d.path] = d

@@ -33,6 +33,7 @@ type Sought struct {
 // Unthought returns the first of names, absolute and as the compiler of q spelt them, that the Table has not thought of when it made
 // s, or nil. ok is false if s is no longer what a compile of q may read.
 func (t *Table) Unthought(q *Query, s *Set, names []string, p *Parts) (unthought *Sought, ok bool) {
+	t.join(t.begun.Load())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer func() { _ = t.settle() }() // a check may have read files again

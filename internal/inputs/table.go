@@ -23,9 +23,14 @@ type Options struct {
 type Table struct {
 	o Options
 
-	begun atomic.Uint64 // gen, for callers that do not have the lock yet
+	turns sync.Mutex    // taken before mu: of those that begin a generation of checks
+	begun atomic.Uint64 // the latest generation that has begun
+	asks  atomic.Uint64 // counts requests for units
+	ready atomic.Uint64 // the latest one for which the kernel was asked what has changed
 
-	mu      sync.Mutex
+	// mu is held for reading by those that find everything as it was (quick).
+	mu      sync.RWMutex
+	watcher watcher
 	gen     uint64 // of checks: what was checked in it is not checked again
 	round   uint64 // one for each turn of a Resolve, and each Learn
 	changes uint64 // counts changes of what is known of directories and names
@@ -66,6 +71,9 @@ func New(o Options) *Table {
 
 // forget empties the table.
 func (t *Table) forget() {
+	for _, d := range t.dirs {
+		t.ignore(d)
+	}
 	t.dirs, t.files = make(map[string]*dir), make(map[inode]*file)
 	t.devices, t.units = make(map[uint64]bool), make(map[unitKey]*resolved)
 	t.ids, t.free, t.used, t.bases, t.takes = nil, nil, nil, nil, 0
@@ -84,23 +92,37 @@ type Stats struct {
 
 // Stats returns how much t knows.
 func (t *Table) Stats() Stats {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units), Bytes: t.takes, Most: t.o.Memory, Dropped: t.dropped}
 }
 
-// begin starts a round of checks.
-func (t *Table) begin() { t.join(t.gen) }
-
-// join starts a round. came is what begun was when its request came: what was checked in a generation that has begun
-// since then was checked for it as well.
+// join begins a generation of checks, unless one has begun since came, which is what begun was when a request came: what is
+// checked in that one is checked for this request as well. Then ready is more than came.
 func (t *Table) join(came uint64) {
+	t.turns.Lock()
+	defer t.turns.Unlock()
+	gen := t.begun.Load()
+	if gen > came {
+		return
+	}
+	gen++
+	t.begun.Store(gen)
+	if t.watcher.on.Load() {
+		if x := t.watcher.listen(); x.lost || len(x.names) > 0 {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.heed(x)
+		}
+	}
+	t.ready.Store(gen) // with what the kernel has told, also for those that wait for mu
+}
+
+// begin starts a round of checks by the goroutine that holds mu.
+func (t *Table) begin() {
 	t.round++
 	t.used = t.used[:0]
-	if t.gen <= came {
-		t.gen++
-		t.begun.Store(t.gen)
-	}
+	t.gen = t.ready.Load()
 	if t.takes > t.o.Memory {
 		t.shed()
 	}
@@ -181,19 +203,19 @@ func (d *Doubt) Error() string { return d.Name + ": " + d.Why }
 
 // resolved is a compile command and its inputs.
 type resolved struct {
-	dirs    dirSet   // all that the answer depends on,
-	entries []*entry // as the files and precompiled headers,
-	seen    uint64   // and the latest change that it knows of
-	born    uint64   // round in which it was found out
-	used    uint64   // the last round in which it was asked for
-	set     *Set     // nil: the compiler has to be asked
-	doubt   *Doubt   // why
-	at      int64    // when that was found
+	dirs    dirSet        // all that the answer depends on,
+	entries []*entry      // as the files and precompiled headers,
+	seen    uint64        // and the latest change that it knows of
+	born    uint64        // round in which it was found out
+	used    atomic.Uint64 // when it was asked for last, as Table.asks counts
+	set     *Set          // nil: the compiler has to be asked
+	doubt   *Doubt        // why
+	at      int64         // when that was found
 }
 
 // holds reports whether everything that u depends on is unchanged.
 func (t *Table) holds(u *resolved) bool {
-	u.used = t.round
+	u.used.Store(t.asks.Add(1))
 	for id := range u.dirs.all {
 		if d := t.ids[id]; t.check(d) != nil || d.changed > u.seen {
 			return false
@@ -241,10 +263,14 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 // try takes one turn of a Resolve. macros are those of the turn before.
 func (t *Table) try(q *Query, came uint64, macros *macroTable, bounded bool) (*Set, *walk, *Doubt) {
 	key := sha256.Sum256([]byte(q.Key))
+	t.join(came)
+	if s := t.quick(key, came); s != nil {
+		return s, nil, nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer func() { _ = t.settle() }() // the caller already has what it needs
-	t.join(came)
+	t.begin()
 	last := t.units[key]
 	if u := last; u != nil && t.holds(u) {
 		if u.set == nil {
@@ -293,5 +319,18 @@ func (t *Table) resolved(w *walk) *resolved {
 	for i, d := range t.used {
 		ids[i] = d.id
 	}
-	return &resolved{dirs: newDirSet(ids), entries: slices.Concat(w.hits, w.images), seen: t.changes, born: t.round, used: t.round}
+	// Two spellings of a name are the same file as long as both lead to the same directory, which is among dirs. So one is looked at.
+	entries, named := make([]*entry, 0, len(w.hits)+len(w.images)), make(map[spot]bool, len(w.hits))
+	for _, e := range slices.Concat(w.hits, w.images) {
+		if at := (spot{e.dir.way.real, e.base}); !named[at] {
+			named[at] = true
+			entries = append(entries, e)
+		}
+	}
+	u := &resolved{dirs: newDirSet(ids), entries: slices.Clip(entries), seen: t.changes, born: t.round}
+	u.used.Store(t.asks.Add(1))
+	return u
 }
+
+// spot is a name in a directory, by the directory's name without links.
+type spot struct{ dir, base string }

@@ -52,3 +52,16 @@ var faithful = map[int64]bool{
 	0x2fc12fc1:                 true, // zfs
 	0xca451a4e:                 true, // bcachefs
 }
+
+// Told reports whether the kernel tells of each change of a directory's names on file systems of a type (inotify): whether it makes
+// all changes itself, each one by that directory. It does not know what is done to an overlay's layers.
+func Told(fs *unix.Statfs_t) bool { return told[int64(fs.Type)] }
+
+var told = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC:  true,
+	unix.XFS_SUPER_MAGIC:   true,
+	unix.BTRFS_SUPER_MAGIC: true,
+	unix.TMPFS_MAGIC:       true,
+	unix.F2FS_SUPER_MAGIC:  true,
+	unix.RAMFS_MAGIC:       true,
+}
