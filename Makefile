@@ -20,7 +20,7 @@ endif
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 
-.PHONY: all test test-all check bare currency race fuzz lint bench demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
+.PHONY: all test test-all check bare currency race fuzz lint bench scale demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
 all:
 	$(call need,$(GO))
@@ -146,6 +146,12 @@ lint:
 bench: all
 	$(call need,$(GO) gcc)
 	$(GO) run ./internal/test/program/bench $(BENCHFLAGS)
+
+# HEADERS=50000 SCALEFLAGS="-rounds 100" for more.
+HEADERS ?= 20000
+scale: all
+	$(call need,$(GO) gcc)
+	$(GO) run ./internal/test/program/bench -only P21 -headers $(HEADERS) $(SCALEFLAGS)
 
 # KEEP=1 leaves daemons and manager running and says where their status pages and metrics are.
 # DEMO=all compiles every source of its code bases, which takes some five minutes.

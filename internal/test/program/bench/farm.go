@@ -22,8 +22,9 @@ type farm struct {
 	g, host *group
 	daemons []*daemon
 	manager *daemon
-	env     []string // for the wrapper
-	report  string   // where the wrapper reports what it did
+	manage  func() error // starts the manager; again, once it has ended
+	env     []string     // for the wrapper
+	report  string       // where the wrapper reports what it did
 }
 
 // ground is where a farm and its rival run: with nil on loopback, with one host each; otherwise the client
@@ -78,10 +79,11 @@ type farmSpec struct {
 // newFarm starts a daemon on each host, and a manager that knows them.
 func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 	at, name, via := s.at, s.name, s.via
-	f = &farm{b: b, name: name}
+	made := &farm{b: b, name: name}
+	f = made
 	defer func() {
 		if err != nil {
-			f.close()
+			made.close()
 		}
 	}()
 	if f.g, err = b.group(name, at.client()); err != nil {
@@ -143,12 +145,15 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 		}
 		settings = append(slices.Clone(env), "RDISTCC_CONFIG="+file)
 	}
-	f.manager, err = b.startDaemon(f.g, "rdistcc-cm", settings, append([]string{
-		filepath.Join(b.bin, "rdistcc-cm"), "--socket", socket, "--hosts", strings.Join(hosts, " "), "--http", "127.0.0.1:0"}, client...)...)
-	if err != nil {
-		return nil, err
+	f.manage = func() (err error) {
+		f.manager, err = b.startDaemon(f.g, "rdistcc-cm", settings, append([]string{
+			filepath.Join(b.bin, "rdistcc-cm"), "--socket", socket, "--hosts", strings.Join(hosts, " "), "--http", "127.0.0.1:0"}, client...)...)
+		if err != nil {
+			return err
+		}
+		return f.manager.await(b.ctx, listening(nil, "unix", socket))
 	}
-	if err := f.manager.await(b.ctx, listening(nil, "unix", socket)); err != nil {
+	if err := f.manage(); err != nil {
 		return nil, err
 	}
 	f.env = append(env, "RDISTCC_CM_SOCKET="+socket, "RDISTCC_MODE=remote", "RDISTCC_FALLBACK=0", "RDISTCC_REPORT="+f.report)

@@ -36,6 +36,7 @@ type bench struct {
 	sources *debsrc.Archives
 	gcc     string // the compiler
 	units   int    // number of sources made so far
+	headers int    // of P21's large tree
 	acct    *accounting
 	log     *samples
 	table   table
@@ -65,13 +66,14 @@ func run(ctx context.Context) error {
 	turns := flag.Int("turns", 3, "rounds of whole builds")
 	sources := flag.String("sources", "", "directory of Debian's source packages, which are fetched by apt-get if need be; by default in the user's cache")
 	seconds := flag.Float64("seconds", 1, "length of one transport sample")
-	only := flag.String("only", "", "only these figures, by comma: P1,P3,P5,P6,P7,P8,P9,P10,P12,P13,P14,P15,P16,P17,P18,P19,P20,S6,S7,scaling,edits (P2, P4 and S4 come with P1, P11 with P10; scaling and edits are left out otherwise)")
+	size := flag.Int("headers", 20000, "headers of P21's large tree")
+	only := flag.String("only", "", "only these figures, by comma: P1,P3,P5,P6,P7,P8,P9,P10,P12,P13,P14,P15,P16,P17,P18,P19,P20,P21,S6,S7,scaling,edits (P2, P4 and S4 come with P1, P11 with P10, P22 to P24 with P21; these, scaling and edits are left out otherwise)")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
 	}
 
-	b := &bench{ctx: ctx, rounds: *rounds, turns: *turns}
+	b := &bench{ctx: ctx, rounds: *rounds, turns: *turns, headers: *size}
 	var err error
 	if b.sources, err = debsrc.New(*sources); err != nil {
 		return err
@@ -129,6 +131,7 @@ func run(ctx context.Context) error {
 		{"P18", func() error { return errors.Join(b.cached(), b.cachedBuilds()) }},
 		{"P19", b.shelved},
 		{"P20", func() error { return errors.Join(b.start(), b.knows()) }},
+		{"P21", b.trees},
 		{"S6", func() error { return b.secrecy(*seconds) }},
 		{"S7", b.neighbour},
 		{"edits", b.edits},
@@ -137,7 +140,7 @@ func run(ctx context.Context) error {
 	want := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	var errs []error
 	for _, p := range parts {
-		if !slices.Contains(want, p.name) && (len(want) > 0 || p.name == "scaling" || p.name == "edits") {
+		if !slices.Contains(want, p.name) && (len(want) > 0 || p.name == "P21" || p.name == "scaling" || p.name == "edits") {
 			continue
 		}
 		if err := p.run(); err != nil {
