@@ -82,7 +82,7 @@ func TestSeveralIsTheDriver(t *testing.T) {
 		{"gcc -c error.c a.c", 2, false},
 		{"gcc -c a.c old.o", 0, false},
 		{"gcc a.c conftest.c b.c", 0, false},
-		{"gcc -flto a.c b.c -o prog", 0, true}, // compiles and all
+		{"gcc -flto a.c b.c -o prog", 1, true}, // its compiles run here, and the partition that the link makes of them on a host
 		{"gcc -fstack-usage a.c b.c -o prog", 0, true},
 		{"gcc a.c no-such.c", 0, false},
 		{"gcc a.c b.c -o no/such/dir/prog", 2, true},
