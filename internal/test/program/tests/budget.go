@@ -17,6 +17,10 @@ type budget map[string]time.Duration
 // ungranted is for packages without a line: what a small one needs.
 const ungranted = 5 * time.Second
 
+// noise is the factor between the CPU times of equal work on two machines, or on one beside other work, whose processes
+// share cores and caches with it: between a budget and so much of it nobody can tell a package that grew from a bad day.
+const noise = 2
+
 func readBudget(file string) (budget, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -64,6 +68,9 @@ func (b budget) over(used map[string]usage) (over []usage) {
 	slices.SortFunc(over, func(x, y usage) int { return cmp.Compare(x.pkg, y.pkg) })
 	return over
 }
+
+// fails reports whether a package that is over its budget fails for it.
+func (b budget) fails(u usage) bool { return u.cpu > noise*b.of(u.pkg) }
 
 // sum returns what all packages of used used, and what they may use.
 func (b budget) sum(used map[string]usage) (cpu, may time.Duration) {

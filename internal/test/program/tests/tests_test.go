@@ -35,7 +35,7 @@ const events = `{"Action":"start","Package":"github.com/rdistcc/rdistcc/pkg/a"}
 
 func TestWatcher(t *testing.T) {
 	var out bytes.Buffer
-	used := map[string]usage{"pkg/a": {"pkg/a", 3 * time.Second, 0}, ".": {".", 9 * time.Second, 0}}
+	used := map[string]usage{"pkg/a": {"pkg/a", 5 * time.Second, 0}, ".": {".", 9 * time.Second, 0}, "pkg/c": {"pkg/c", 6 * time.Second, 0}}
 	w := newWatcher(&out, 3, "20785/8", func(pkg string) (usage, bool) { u, ok := used[pkg]; return u, ok })
 	if err := w.read(strings.NewReader(events)); err != nil {
 		t.Fatal(err)
@@ -43,10 +43,11 @@ func TestWatcher(t *testing.T) {
 	b := budget{"pkg/a": 2 * time.Second, ".": 20 * time.Second}
 	w.sum(b, used, b.over(used))
 	for _, want := range []string{
-		"ok   pkg/a                                    1.5 s, 3.0 s of CPU (1 of 3)\n",
+		"ok   pkg/a                                    1.5 s, 5.0 s of CPU (1 of 3)\n",
 		"    b_test.go:9: got 1, want 2\nFAIL .  ", "panic: too bad\nFAIL pkg/c ",
-		"skipped: no clang: pkg/a TestA\n", "12 s of CPU, 22 s granted\n",
-		"FAIL pkg/a used 3.0 s of CPU, its budget is 2 s\n",
+		"skipped: no clang: pkg/a TestA\n", "20 s of CPU, 27 s granted\n",
+		"FAIL pkg/a used 5.0 s of CPU, its budget is 2 s\n",
+		"over pkg/c used 6.0 s of CPU, its budget is 5 s; more than 2 times that fails\n",
 		"FAIL . TestB/a+b; again: RDISTCC_TEST_PART=20785/8 go test ./ -run '^TestB$/^a\\+b$'\n",
 		"FAIL pkg/c; again: RDISTCC_TEST_PART=20785/8 go test ./pkg/c\n",
 		"\n0 passed, 4 failed, 1 skipped\n",
