@@ -24,7 +24,7 @@ func TestLevels(t *testing.T) {
 }
 
 func TestEveryMeasureHasAName(t *testing.T) {
-	if got := Set(All).String(); strings.Count(got, ",") != len(names)-1 || !strings.HasSuffix(got, ",cgroup") || Cgroup != 1<<(len(names)-1) {
+	if got := Set(All).String(); strings.Count(got, ",") != len(names)-1 || !strings.HasSuffix(got, ",names") || Names != 1<<(len(names)-1) {
 		t.Errorf("all measures are %q", got)
 	}
 	if got := Set(0).String(); got != "none" {
