@@ -29,6 +29,7 @@ func main() {
 	o.security.Flags(flag.CommandLine)
 	flag.BoolVar(&o.whole, "whole", false, "compile every source of all code bases")
 	flag.StringVar(&o.only, "only", "", "one code base, for a short look: libwebp, zstd or flatbuffers")
+	flag.BoolVar(&o.fetch, "fetch", false, "only fetch the code bases, for a machine that has no network later")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,6 +46,7 @@ type options struct {
 	jobs  int
 	only  string
 	whole bool
+	fetch bool
 
 	security farm.Security
 }
@@ -70,7 +72,7 @@ func run(ctx context.Context, o options) (err error) {
 
 	out := newScreen(os.Stdout)
 	bases, err := fetch(ctx, out, dir, o.only, o.whole)
-	if err != nil {
+	if err != nil || o.fetch {
 		return err
 	}
 
