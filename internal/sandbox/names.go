@@ -78,9 +78,10 @@ func (h *Hold) Give(c *Call, fd int, closeOnExec bool) error {
 	if closeOnExec {
 		a.fdFlags = unix.O_CLOEXEC
 	}
-	n, _, no := unix.Syscall(unix.SYS_IOCTL, uintptr(h.Int(h.listener)), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&a)))
+	_, _, no := unix.Syscall(unix.SYS_IOCTL, uintptr(h.Int(h.listener)), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&a)))
 	if no == unix.EINVAL { // before Linux 5.14
 		a.flags = 0
+		var n uintptr
 		if n, _, no = unix.Syscall(unix.SYS_IOCTL, uintptr(h.Int(h.listener)), unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&a))); no == 0 {
 			return h.Answer(c, int64(n), 0)
 		}
