@@ -32,6 +32,7 @@ commands:
                 PATH, every build is distributed
   migrate PROGRAM
                 what to change when coming from distcc, icecream or sccache
+  dtlto FILE    compile what a ThinLTO link of lld has left: rdistcc help lto
   completion SHELL
                 a completion script for bash, zsh or fish
   help [COMMAND]
@@ -47,7 +48,7 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
 // subcommands lists the first words that are not taken for a compiler's name. A compiler
 // with such a name can still be run by its path.
 var subcommands = [...]string{"build", "builds", "trace", "status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "cache", "toolchain", "config", "reload", "stop",
-	"install-links", "certs", "migrate", "completion", "help", "--show-hosts", "-j"}
+	"install-links", "certs", "migrate", "dtlto", "completion", "help", "--show-hosts", "-j"}
 
 func isControl(word string) bool {
 	for _, c := range &subcommands {

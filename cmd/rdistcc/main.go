@@ -19,6 +19,9 @@ import (
 // for the version: working it out takes packages that every compile would pay for.
 var version string
 
+// distributor is our name as lld's distributor, which it starts with the name of a file alone.
+const distributor = "rdistcc-dtlto"
+
 func main() {
 	os.Exit(run(os.Args, entrypoint.Environment()))
 }
@@ -32,6 +35,8 @@ func run(argv, env []string) int {
 	name := argv[0]
 	if called := base(name); !strings.HasPrefix(called, "rdistcc") {
 		return set.masquerade(called, name, argv[1:])
+	} else if called == distributor {
+		return set.control(append([]string{"dtlto"}, argv[1:]...))
 	}
 	if len(argv) == 1 {
 		write(2, usage)

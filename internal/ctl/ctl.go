@@ -118,7 +118,7 @@ func (c *ctl) command() *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(c.statusCommand(), c.hostsCommand(), c.configCommand(), c.stopCommand(), c.linksCommand(),
 		c.statsCommand(), c.whyCommand(), c.reloadCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.logsCommand(), c.topCommand(), c.cacheCommand(), c.toolchainCommand(), c.buildCommand(), c.buildsCommand(), c.traceCommand(),
-		c.certsCommand(), c.migrateCommand(), c.completionCommand(), c.slotsCommand(), c.showHostsCommand())
+		c.certsCommand(), c.migrateCommand(), c.dtltoCommand(), c.completionCommand(), c.slotsCommand(), c.showHostsCommand())
 	return root
 }
 
@@ -151,7 +151,7 @@ func helpCommand() *cobra.Command {
 			}
 			word := strings.TrimLeft(args[0], "-") // -j and --show-hosts come from distcc
 			for _, sub := range root.Commands() {
-				if sub.Name() == word {
+				if sub.Name() == word || sub.HasAlias(word) {
 					return sub.Help()
 				}
 			}

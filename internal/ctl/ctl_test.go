@@ -472,7 +472,7 @@ func TestWrongWords(t *testing.T) {
 func TestHelp(t *testing.T) {
 	s := newShell(t)
 	all := s.want(0, "", "", "--help")
-	for _, sub := range []string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "logs", "config", "stop", "install-links", "certs", "migrate", "completion"} {
+	for _, sub := range []string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "logs", "config", "stop", "install-links", "certs", "migrate", "dtlto", "completion"} {
 		if !strings.Contains(all, sub) {
 			t.Errorf("help does not name %s", sub)
 		}

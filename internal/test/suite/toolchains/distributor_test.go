@@ -1,0 +1,110 @@
+package toolchains
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+)
+
+// linked writes what lld 22 leaves of a ThinLTO link to a distributor: modules by cc, their indexes, and a file that names the compiles.
+// It returns the file's name, and the commands.
+func (s *site) linked(cc string, n int) (file string, commands [][]string) {
+	type job struct {
+		Args    []string `json:"args"`
+		Inputs  []string `json:"inputs"`
+		Outputs []string `json:"outputs"`
+	}
+	var link struct {
+		Common struct {
+			Output string   `json:"linker_output"`
+			Args   []string `json:"args"`
+			Inputs []string `json:"inputs"`
+		} `json:"common"`
+		Jobs []job `json:"jobs"`
+	}
+	path, err := exec.LookPath(cc)
+	if err != nil {
+		s.Fatal(err)
+	}
+	link.Common.Output, link.Common.Inputs = "x", []string{}
+	link.Common.Args = []string{path, "-c", "--target=x86_64-pc-linux-gnu", "-O2", "-faddrsig", "-ffunction-sections", "-fdata-sections", "-fpic", "-Wno-unused-command-line-argument"}
+	index := []string{cc, "-flto=thin", "-fuse-ld=gold", "-shared", "-Wl,-plugin-opt,thinlto-index-only", "-o", "x.so"}
+	for i, source := range s.program(n) {
+		module := fmt.Sprintf("lib a.a(unit %d.o at %d).o", i, 60*i)
+		s.plainly(cc, "-O2", "-g", "-flto=thin", "-fPIC", "-c", source, "-o", module)
+		index = append(index, module)
+		native := fmt.Sprintf("%s.%d.4711.native.o", module, i+1)
+		j := job{[]string{module, "-fthinlto-index=" + module + ".thinlto.bc", "-o", native}, []string{module, module + ".thinlto.bc"}, []string{native}}
+		link.Jobs = append(link.Jobs, j)
+		commands = append(commands, append(append([]string{}, link.Common.Args...), j.Args...))
+	}
+	s.plainly(index...)
+	text, err := json.Marshal(link)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.write("x.4711.dist-file.json", string(text))
+	return "x.4711.dist-file.json", commands
+}
+
+// TestDistributor: hosts run the compiles that lld leaves to a distributor, and each result is that of the same compile here.
+func TestDistributor(t *testing.T) {
+	s := prepare(t, "")
+	cc := compilers(t, "clang-14")[0]
+	if _, err := exec.LookPath("ld.gold"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.start()
+	file, commands := s.linked(cc, 6)
+	output := func(command []string) string { return filepath.Join(s.work, command[len(command)-1]) }
+	var got ran
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // until the host has been found
+		for _, c := range commands {
+			os.Remove(output(c))
+		}
+		got = s.run("dtlto", file)
+		if got.status != 0 || strings.Count(got.where, "remote:") == len(commands) || time.Now().After(end) {
+			break
+		}
+	}
+	if got.status != 0 || got.out != "" || strings.Count(got.where, "remote:") != len(commands) {
+		t.Fatalf("exit %d, %s: %s%s", got.status, got.where, got.out, s.log())
+	}
+	for _, c := range commands {
+		ours, err := os.ReadFile(output(c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.plainly(c...)
+		if here, err := os.ReadFile(output(c)); err != nil || !bytes.Equal(ours, here) {
+			t.Errorf("%s: %v, or it differs", output(c), err)
+		}
+	}
+
+	// A module that vanishes: the compiler's words, and the link fails. clang 14 ends with status 0 where it imports from the module, and
+	// leaves an empty object, with which lld would make a program.
+	module := commands[0][len(commands[0])-4]
+	if err := os.Remove(filepath.Join(s.work, module)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		os.Remove(output(c))
+	}
+	got = s.run("dtlto", file)
+	if got.status == 0 || !strings.Contains(got.out, module) {
+		t.Errorf("without a module: exit %d, %s", got.status, got.out)
+	}
+	for _, c := range commands {
+		if fi, err := os.Stat(output(c)); err == nil && fi.Size() == 0 {
+			t.Errorf("%s is empty", output(c))
+		}
+	}
+}
