@@ -1,6 +1,9 @@
 package modules
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Bitcode is what a file of LLVM's bitcode tells of others.
 type Bitcode struct {
@@ -28,10 +31,11 @@ func ReadBitcode(read func(b []byte, off int64) bool, size int64) (c Bitcode, ok
 	if size < 8 || size%4 != 0 || r.fixed(32) != 'B'|'C'<<8|0xc0<<16|0xde<<24 {
 		return Bitcode{}, false
 	}
+	var chars []byte
 	r.record = func(block uint64, ops []uint64, _ string) {
 		switch code := ops[0]; {
 		case block == pathsBlock && code == pathsEntry && len(ops) > 2:
-			path, text := characters(ops[2:])
+			path, text := characters(nil, ops[2:])
 			if !text || len(path) > maxName {
 				r.bad = true
 				return
@@ -39,8 +43,8 @@ func ReadBitcode(read func(b []byte, off int64) bool, size int64) (c Bitcode, ok
 			c.Paths = append(c.Paths, string(path))
 		case block == moduleBlock && code == moduleAssembly,
 			block == constantsBlock && len(ops) > len(".incbin") && code != constantString && code != constantCString && code != constantData:
-			asm, _ := characters(ops[1:])
-			c.Reads = c.Reads || readsFile(asm)
+			chars, _ = characters(chars[:0], ops[1:])
+			c.Reads = c.Reads || readsFile(chars)
 		}
 	}
 	for r.at < r.end && !r.bad {
@@ -54,6 +58,9 @@ func ReadBitcode(read func(b []byte, off int64) bool, size int64) (c Bitcode, ok
 
 // readsFile reports whether assembly may make the assembler read a file. Macros could spell the words for that.
 func readsFile(asm []byte) bool {
+	if bytes.IndexByte(asm, '.') < 0 {
+		return false
+	}
 	asm = bytes.ToLower(asm)
 	for _, word := range [...]string{".incbin", ".include", ".macro", ".rep", ".irp"} {
 		if bytes.Contains(asm, []byte(word)) {
@@ -63,9 +70,9 @@ func readsFile(asm []byte) bool {
 	return false
 }
 
-// characters returns numbers that are characters. text is false if some are not; these are left out.
-func characters(ops []uint64) (b []byte, text bool) {
-	b, text = make([]byte, 0, len(ops)), true
+// characters appends numbers that are characters to b. text is false if some are not; these are left out.
+func characters(b []byte, ops []uint64) (_ []byte, text bool) {
+	b, text = slices.Grow(b, len(ops)), true
 	for _, v := range ops {
 		if v == 0 || v > 255 {
 			text = false

@@ -1,20 +1,24 @@
 package modules
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // stream reads a file in LLVM's bitstream format: blocks of records and of further blocks.
 type stream struct {
-	read   func(b []byte, off int64) bool // of the file
-	at     uint64                         // in bits
-	end    uint64                         // of the file, in bits
-	bad    bool                           // it is not in this format
-	spent  uint64                         // numbers that have been read; some take no bits, which must not cost much time
-	record func(block uint64, ops []uint64, blob string)
-	blocks []uint64 // those that are read, besides the block that describes others
+	read   func(b []byte, off int64) bool                // of the file
+	at     uint64                                        // in bits
+	end    uint64                                        // of the file, in bits
+	bad    bool                                          // it is not in this format
+	spent  uint64                                        // numbers that have been read; some take no bits, which must not cost much time
+	record func(block uint64, ops []uint64, blob string) // ops is used again for the next one
+	blocks []uint64                                      // those that are read, besides the block that describes others
 
 	infos  map[uint64][]abbreviation // by block, from the block that describes others
 	window []byte                    // a part of the file
 	from   uint64                    // where it begins, in bytes
+	ops    []uint64                  // of a record
 }
 
 // abbreviation says how the fields of a record are written.
@@ -63,6 +67,11 @@ func (r *stream) fixed(n uint64) (v uint64) {
 	if r.bad || n > 64 || n > r.end-r.at {
 		r.bad = true
 		return 0
+	}
+	if i := r.at/8 - r.from; r.at%8+n <= 64 && i < uint64(len(r.window)) && i+8 <= uint64(len(r.window)) { // nearly always
+		v = binary.LittleEndian.Uint64(r.window[i:]) >> (r.at % 8) & (1<<n - 1)
+		r.at += n
+		return v
 	}
 	for i := uint64(0); i < n && !r.bad; {
 		take := min(8-r.at%8, n-i)
@@ -134,11 +143,12 @@ func (r *stream) block(depth int) {
 			}
 			r.infos[described] = append(r.infos[described], a)
 		case unabbreviated:
-			ops := []uint64{r.variable(6)}
+			ops := append(r.ops[:0], r.variable(6))
 			n := r.variable(6)
 			for ; n > 0 && n <= maxOps && !r.bad; n-- {
 				ops = append(ops, r.variable(6))
 			}
+			r.ops = ops
 			switch {
 			case r.bad || n > 0:
 				r.bad = true
@@ -180,8 +190,7 @@ func (r *stream) abbreviation() (a abbreviation) {
 
 // abbreviated reads a record with an abbreviation.
 func (r *stream) abbreviated(id uint64, a abbreviation) {
-	var ops []uint64
-	blob := ""
+	ops, blob := r.ops[:0], ""
 	r.spend(uint64(len(a)))
 	for i := 0; i < len(a) && !r.bad; i++ {
 		switch f := a[i]; f.kind {
@@ -214,7 +223,7 @@ func (r *stream) abbreviated(id uint64, a abbreviation) {
 			ops = append(ops, r.scalar(f))
 		}
 	}
-	if !r.bad && len(ops) > 0 {
+	if r.ops = ops; !r.bad && len(ops) > 0 {
 		r.record(id, ops, blob)
 	}
 }
