@@ -54,7 +54,7 @@ type Options struct {
 	NoPull    bool          // only sources too big for a slot are fetched
 	WorkBase  string        // directory for the work area
 	Compilers string        // file that remembers the compilers across restarts; empty: no file
-	Answer    time.Duration // how long a compiler may take for one question about itself; 0 = 5 s
+	Answer    time.Duration // how long a compiler may take for one question about itself; 0 = 20 s
 	Heartbeat time.Duration
 	Silence   time.Duration // time without a sign of life after which a client counts as lost
 	Grace     time.Duration // how long Drain waits for credits to be returned or spent

@@ -3,7 +3,6 @@
 package offered
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,7 +20,7 @@ import (
 type Options struct {
 	Log    *slog.Logger
 	File   string        // remembers the compilers across restarts; empty: no file
-	Answer time.Duration // how long a compiler may take for one question about itself; 0 = 5 s
+	Answer time.Duration // how long a compiler may take for one question about itself; 0 = 20 s
 	Dirs   func() []string
 	// Show makes trees show the compilers of a list, before a job can name one.
 	Show func(list []toolchain.Toolchain)
@@ -51,7 +50,6 @@ type Compilers struct {
 
 // New returns an empty list. Start begins to fill it.
 func New(o Options) *Compilers {
-	o.Answer = cmp.Or(o.Answer, answerTime)
 	k := &Compilers{o: o, tools: toolchain.Cache{File: o.File, Answer: o.Answer}, identifying: true, benched: make(map[unit.ToolchainID]time.Time), began: time.Now(), next: time.Now().Add(rescanTime)}
 	k.listed.Store(new([]toolchain.Toolchain))
 	return k
@@ -92,10 +90,6 @@ func (k *Compilers) Due(now time.Time) bool {
 func (k *Compilers) Ask(ctx context.Context, tc *toolchain.Toolchain, words ...string) (string, error) {
 	return k.tools.Ask(ctx, tc, words...)
 }
-
-// answerTime bounds how long a compiler may take for one question about itself. A compiler that takes longer
-// is asked again after retryTime, then with every scan.
-const answerTime = 5 * time.Second
 
 // announceTime is the least time between two lists that clients get while compilers are being identified.
 // Each list costs every runner a new tree.
