@@ -152,6 +152,13 @@ func (c *ctl) compileBackend(ctx context.Context, wrapper string, env, words, ou
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Second
 	err := cmd.Run()
+	empty := ""
+	for _, name := range outputs {
+		if fi, err := os.Stat(name); err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
+			os.Remove(name) // whatever else has gone wrong
+			empty = name
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -159,14 +166,11 @@ func (c *ctl) compileBackend(ctx context.Context, wrapper string, env, words, ou
 		return failf(reason.ExitGeneral, "dtlto: %v", err)
 	case !cmd.ProcessState.Success():
 		return &exitError{code: statusOf(cmd.ProcessState)} // it has said why
+	case empty != "":
+		return failf(reason.ExitIO, "dtlto: %s: made empty: %s", empty, strings.Join(words, " "))
 	}
 	for _, name := range outputs {
-		fi, err := os.Stat(name)
-		if err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
-			os.Remove(name)
-			err = errors.New("made empty")
-		}
-		if err != nil {
+		if _, err := os.Stat(name); err != nil {
 			return failf(reason.ExitIO, "dtlto: %s: %v: %s", name, cmp.Or(errors.Unwrap(err), err), strings.Join(words, " "))
 		}
 	}

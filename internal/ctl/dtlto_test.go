@@ -50,6 +50,7 @@ func TestDistributedTrouble(t *testing.T) {
 		`echo "error: $3" >&2; exit 3`:     {3, "error: m 0.o"},
 		`true`:                             {0, "m 0.native.o: no such file or directory: cl ang -c m 0.o"},
 		`: > "$6"`:                         {0, "m 0.native.o: made empty"},
+		`: > "$6"; exit 4`:                 {4, ""},
 		`kill -9 $$`:                       {128 + 9, ""},
 		`echo object > "$6"; mkdir "$6.d"`: {0, ""},
 	} {

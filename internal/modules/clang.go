@@ -158,6 +158,6 @@ func stringAt(ops []uint64) (s string, rest []uint64, ok bool) {
 	if len(ops) == 0 || ops[0] > maxName || ops[0] >= uint64(len(ops)) {
 		return "", nil, false
 	}
-	b, text := characters(nil, ops[1 : 1+ops[0]])
+	b, text := characters(nil, ops[1:1+ops[0]])
 	return string(b), ops[1+ops[0]:], text
 }

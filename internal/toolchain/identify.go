@@ -217,7 +217,7 @@ func firstWord(s string) string {
 }
 
 // gccPrograms lists the compilers proper that a gcc driver runs.
-var gccPrograms = []string{"cc1", "cc1plus", "cc1obj", "cc1objplus", "lto1"}
+var gccPrograms = []string{"cc1", "cc1plus", "cc1obj", "cc1objplus"}
 
 // gccParts finds what a gcc driver runs for a compile.
 func (f *finding) gccParts() error {
@@ -255,6 +255,11 @@ func (f *finding) gccParts() error {
 	// It may be in another place than cc1.
 	if dir, err := f.ask("-print-file-name=plugin"); err == nil && filepath.IsAbs(dir) {
 		f.tc.PluginDir = filepath.Clean(dir)
+	}
+	// The compiler of a link's partitions is not among what has to be equal, which hosts of the version before would not have: it is built
+	// and packaged with the driver, whose bytes name the build.
+	if lto, err := f.progName("lto1"); err == nil && filepath.IsAbs(lto) {
+		f.show(lto)
 	}
 	// The driver passes its location to its children.
 	wrapper, err := f.progName("lto-wrapper")

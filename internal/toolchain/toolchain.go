@@ -1,7 +1,7 @@
 // Package toolchain tells compilers apart by content: two machines have the same
 // toolchain when every program and library that decides the object is equal.
 //
-// Those are the driver; for gcc cc1, cc1plus, cc1obj, cc1objplus, lto1 and its specs files,
+// Those are the driver; for gcc cc1, cc1plus, cc1obj, cc1objplus and its specs files,
 // for clang its configuration files; the assembler and objcopy; and the shared
 // libraries that these load. What the driver does without options counts as well,
 // including where it looks for headers. Links that lead to these files do not count, but
