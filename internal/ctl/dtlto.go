@@ -113,17 +113,13 @@ func (c *ctl) dtlto(file string) error {
 	if err != nil {
 		places = c.cores // each compile has its own way to say that
 	}
-	size := func(j backend) (n int64) {
+	sizes := make(map[string]int64, len(all.Jobs)) // of modules
+	for _, j := range all.Jobs {
 		if len(j.Inputs) > 0 {
 			if fi, err := os.Stat(j.Inputs[0]); err == nil {
-				n = fi.Size()
+				sizes[j.Outputs[0]] = fi.Size()
 			}
 		}
-		return n
-	}
-	sizes := make(map[string]int64, len(all.Jobs))
-	for _, j := range all.Jobs {
-		sizes[j.Outputs[0]] = size(j)
 	}
 	// The longest first, so that none begins when all others have ended.
 	slices.SortStableFunc(all.Jobs, func(x, y backend) int { return cmp.Compare(sizes[y.Outputs[0]], sizes[x.Outputs[0]]) })
