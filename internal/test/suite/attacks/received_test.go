@@ -322,6 +322,16 @@ func (s *site) wrongContents(t *testing.T, genuine *shipment) {
 	announced := bytes.Repeat([]byte("announced"), 1000)
 	e := parcel.Entry{Name: "/opt/x", Len: uint64(len(announced)), Sum: sha256.Sum256(announced)}
 	sh := genuine.with(t, string(announced), []parcel.Entry{e})
+	// The offer makes room: the toolchain that has been unused for longest goes, if none shows it any more.
+	offer := func(what string, c *http.Client) (o parcel.Offered) {
+		if no := call(t, c, http.MethodPost, "/offer", bytes.NewReader(sh.encoded), &o); no != "" || len(o.Missing) != 1 || o.Missing[0].Have != 0 {
+			t.Fatalf("%s: %s, %+v", what, no, o.Missing)
+		}
+		return o
+	}
+	first := s.toolchains()
+	offer("nothing yet", first)
+	first.CloseIdleConnections()
 	before := s.kept(t)
 	for what, content := range map[string]io.Reader{
 		"another content": bytes.NewReader(bytes.Repeat([]byte("else......"), 900)[:len(announced)]),
@@ -330,10 +340,7 @@ func (s *site) wrongContents(t *testing.T, genuine *shipment) {
 		"a bomb":          bytes.NewReader(bomb(t)),
 	} {
 		c := s.toolchains()
-		var o parcel.Offered
-		if no := call(t, c, http.MethodPost, "/offer", bytes.NewReader(sh.encoded), &o); no != "" || len(o.Missing) != 1 || o.Missing[0].Have != 0 {
-			t.Fatalf("%s: %s, %+v", what, no, o.Missing)
-		}
+		o := offer(what, c)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host/content/"+o.ID+"/"+o.Missing[0].Name+"?at=0", content)
 		if err != nil {
 			t.Fatal(err)
@@ -352,10 +359,15 @@ func (s *site) wrongContents(t *testing.T, genuine *shipment) {
 			t.Errorf("%s: %v", what, err)
 		}
 		c.CloseIdleConnections()
-		// What others have left may go meanwhile.
-		for name, now := range s.kept(t) {
+		after := s.kept(t)
+		for name, now := range after {
 			if was, there := before[name]; was != now {
 				t.Errorf("%s: %s is kept: %s, before %s (%t)", what, name, now, was, there)
+			}
+		}
+		for name := range before {
+			if _, there := after[name]; !there {
+				t.Errorf("%s: %s is lost", what, name)
 			}
 		}
 	}
