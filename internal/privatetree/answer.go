@@ -3,6 +3,7 @@
 package privatetree
 
 import (
+	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -193,14 +194,7 @@ func (n *names) link(c *sandbox.Call) (int64, unix.Errno) {
 		_ = n.hold.Continue(c)
 		return 0, answered
 	}
-	s, missing, no := n.find(c, c.Args[0], name, false)
-	if no == 0 && missing {
-		no = unix.ENOENT
-	}
-	if no != 0 {
-		return 0, no
-	}
-	target, no := n.readlink(s)
+	target, no := n.target(c, name)
 	if no != 0 {
 		return 0, no
 	}
@@ -211,6 +205,24 @@ func (n *names) link(c *sandbox.Call) (int64, unix.Errno) {
 	b := n.text[:copy(n.text[:], target)]
 	b = b[:min(int64(len(b)), size)]
 	return int64(len(b)), n.write(c, c.Args[2], b)
+}
+
+// ownProgram is the one name below /proc that there is: dynamic loaders take $ORIGIN from it.
+const ownProgram = "/proc/self/exe"
+
+// target returns where a link leads.
+func (n *names) target(c *sandbox.Call, name string) (string, unix.Errno) {
+	if name == ownProgram {
+		return n.readlinkat(n.hold.Int(unix.AT_FDCWD), "/proc/"+strconv.Itoa(c.PID)+"/exe")
+	}
+	s, missing, no := n.find(c, c.Args[0], name, false)
+	if no == 0 && missing {
+		no = unix.ENOENT
+	}
+	if no != 0 {
+		return "", no
+	}
+	return n.readlink(s)
 }
 
 func (n *names) getcwd(c *sandbox.Call) (int64, unix.Errno) {

@@ -111,7 +111,7 @@ func covered() {
 		fmt.Println(err)
 		os.Exit(0)
 	}
-	cmd := again("tree.test", "-test.v", "-test.short", "-test.run=TestCompilers|TestLacks|TestLockedMounts|TestKill$/^clang$|TestProbe")
+	cmd := again("tree.test", "-test.v", "-test.short", "-test.run=TestCompilers|TestLacks|TestLockedMounts|TestKill$/^clang$|TestProbe|TestOrigin")
 	cmd.Env = append(cmd.Environ(), coveredVar+"="+os.Args[1])
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	inUserNamespace(cmd, unix.CLONE_NEWNS) // locks the mounts
