@@ -73,8 +73,12 @@ func (q *qp) lend(c *cq) error {
 	q.lent.Store(c)
 	c.loan.from, c.loan.armed = q, true
 	taken := c.loan.taken
+	// A Wait that began this moment has not seen the loan: it looks again.
 	if c.spinning > 0 {
 		c.news.Add(1)
+	}
+	if c.waiters > 0 {
+		c.signal()
 	}
 	c.mu.Unlock()
 	if o != nil {
