@@ -32,10 +32,31 @@ func confined(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestNoRightToTrees: a daemon that can make no trees says why and what would help, in one line, and still serves,
-// unless trees are required.
+// TestNoRightToNamespaces: a daemon that can make none says why and what would help, in one line, and makes trees without.
+func TestNoRightToNamespaces(t *testing.T) {
+	for _, settings := range []string{"", "daemon: {tree: require}\n"} {
+		r := start(t, confined(t, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", configFile(t, settings)))
+		page := "http://" + r.find(`http.* addr=(\S+)`)
+		line := r.find(`level=(?:INFO|WARN) (msg="(?:private trees are made without namespaces|compiles that depend on paths).*)`)
+		if strings.Contains(line, "compiles that depend") {
+			t.Skipf("needs a kernel that lets calls be answered: %s", line)
+		}
+		if !strings.Contains(line, "sysctl user.max_mnt_namespaces=") {
+			t.Errorf("no remedy in %q", line)
+		}
+		r.find(`msg=listening`)
+		if _, metrics := get(t, page+"/metrics"); !strings.Contains(metrics, "\nrdistccd_tree 1\n") {
+			t.Error("the metrics do not tell")
+		}
+		r.signal(syscall.SIGTERM)
+		r.stops(0)
+	}
+}
+
+// TestNoRightToTrees: a daemon that can make no trees at all says so too, and still serves, unless trees are required. Without the sandbox
+// nothing answers what compiles call.
 func TestNoRightToTrees(t *testing.T) {
-	r := start(t, confined(t, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"))
+	r := start(t, confined(t, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--sandbox", "off"))
 	page := "http://" + r.find(`http.* addr=(\S+)`)
 	line := r.find(`level=WARN (msg="compiles that depend on paths.*)`)
 	if !strings.Contains(line, "sysctl user.max_mnt_namespaces=") {
@@ -51,7 +72,7 @@ func TestNoRightToTrees(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	r.stops(0)
 
-	cmd := confined(t, "--listen", "127.0.0.1:0", "--http", "", "--log-level", "error", "--config", configFile(t, "daemon: {tree: require}\n"))
+	cmd := confined(t, "--listen", "127.0.0.1:0", "--http", "", "--log-level", "error", "--sandbox", "off", "--config", configFile(t, "daemon: {tree: require}\n"))
 	out, _ := cmd.CombinedOutput()
 	text := string(out)
 	if code := cmd.ProcessState.ExitCode(); code != exitGeneral || !strings.HasPrefix(text, "rdistccd: daemon.tree") ||
@@ -100,7 +121,7 @@ func TestPodWithoutTrees(t *testing.T) {
 		defer r.mu.Unlock()
 		return strings.Join(r.log, "\n")
 	}
-	const pod, none = "KUBERNETES_SERVICE_HOST=10.96.0.1", ""
+	const pod, none = "KUBERNETES_SERVICE_HOST=10.96.0.1", "sandbox: off\n"
 	for _, c := range []struct {
 		env, settings string
 		want          int

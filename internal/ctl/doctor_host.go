@@ -426,10 +426,13 @@ func (d *doctor) confinement(f *findings, w *job.Welcome) {
 	} else {
 		f.ok("sandbox", "%v (%v)", level, set)
 	}
-	if !w.Tree {
-		f.warn("trees", "it shows no private trees: what depends on paths, and anything with debug information, is compiled elsewhere", "the log and the status page of rdistccd there name the right that it lacks and what gives it; for containers see docs/containers.md")
-	} else {
+	switch {
+	case set.Has(sandbox.Names):
+		f.ok("trees", "any command can be compiled there; without namespaces, so it can be sent no compilers")
+	case w.Tree:
 		f.ok("trees", "any command can be compiled there")
+	default:
+		f.warn("trees", "it shows no private trees: what depends on paths, and anything with debug information, is compiled elsewhere", "the log and the status page of rdistccd there name the right that it lacks and what gives it; for containers see docs/containers.md")
 	}
 }
 

@@ -3,7 +3,6 @@
 package privatetree
 
 import (
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +14,7 @@ import (
 // or one to which there is no answer.
 func (n *names) answer(c *sandbox.Call) sandbox.Excess {
 	modern(c)
+	n.caller = c.PID
 	f := answers[c.NR]
 	if f == nil {
 		return sandbox.ExcessDenied
@@ -34,8 +34,7 @@ func (n *names) answer(c *sandbox.Call) sandbox.Excess {
 // answered, in place of an error of a call, says that the command goes on already.
 const answered = unanswerable + 1
 
-// answers has what does each call. Older calls are turned into these (modern). Commands change their directory in no compile, and this
-// process cannot do it for them.
+// answers has what does each call. Older calls are turned into these (modern).
 var answers = map[uintptr]func(*names, *sandbox.Call) (int64, unix.Errno){
 	unix.SYS_OPENAT:     (*names).open,
 	sysFstatat:          func(n *names, c *sandbox.Call) (int64, unix.Errno) { return n.statInto(c, 1, 3, 2) },
@@ -51,11 +50,9 @@ var answers = map[uintptr]func(*names, *sandbox.Call) (int64, unix.Errno){
 	unix.SYS_SYMLINKAT:  (*names).symlink,
 	unix.SYS_GETCWD:     (*names).getcwd,
 	unix.SYS_STATFS:     (*names).statfs,
-	unix.SYS_CHDIR:      unanswered,
-	unix.SYS_FCHDIR:     unanswered,
+	unix.SYS_CHDIR:      (*names).chdir,
+	unix.SYS_FCHDIR:     (*names).fchdirTo,
 }
-
-func unanswered(*names, *sandbox.Call) (int64, unix.Errno) { return 0, unanswerable }
 
 // named looks up the name that is argument i of a call, in the directory of the argument before.
 func (n *names) named(c *sandbox.Call, i int, follow bool) (s spot, missing bool, no unix.Errno) {
@@ -194,7 +191,14 @@ func (n *names) link(c *sandbox.Call) (int64, unix.Errno) {
 		_ = n.hold.Continue(c)
 		return 0, answered
 	}
-	target, no := n.target(c, name)
+	s, missing, no := n.find(c, c.Args[0], name, false)
+	if no == 0 && missing {
+		no = unix.ENOENT
+	}
+	if no != 0 {
+		return 0, no
+	}
+	target, no := n.readlink(s)
 	if no != 0 {
 		return 0, no
 	}
@@ -207,22 +211,27 @@ func (n *names) link(c *sandbox.Call) (int64, unix.Errno) {
 	return int64(len(b)), n.write(c, c.Args[2], b)
 }
 
-// ownProgram is the one name below /proc that there is: dynamic loaders take $ORIGIN from it.
-const ownProgram = "/proc/self/exe"
-
-// target returns where a link leads.
-func (n *names) target(c *sandbox.Call, name string) (string, unix.Errno) {
-	if name == ownProgram {
-		return n.readlinkat(n.hold.Int(unix.AT_FDCWD), "/proc/"+strconv.Itoa(c.PID)+"/exe")
+// chdir succeeds where it changes nothing, as in clang-tidy. No compile goes elsewhere, and this process could not do it for a command.
+func (n *names) chdir(c *sandbox.Call) (int64, unix.Errno) {
+	name, no := n.read(c, c.Args[0], n.text[:])
+	if no != 0 {
+		return 0, no
 	}
-	s, missing, no := n.find(c, c.Args[0], name, false)
+	s, missing, no := n.find(c, here, name, true)
 	if no == 0 && missing {
 		no = unix.ENOENT
 	}
-	if no != 0 {
-		return "", no
+	if no == 0 && s.name != n.cwd {
+		no = unanswerable
 	}
-	return n.readlink(s)
+	return 0, no
+}
+
+func (n *names) fchdirTo(c *sandbox.Call) (int64, unix.Errno) {
+	if dir, no := n.directory(c, int32(c.Args[0])); no != 0 || dir != n.cwd {
+		return 0, unanswerable
+	}
+	return 0, 0
 }
 
 func (n *names) getcwd(c *sandbox.Call) (int64, unix.Errno) {

@@ -84,6 +84,13 @@ func (b *builder) fill(s *Spec) error {
 			return err
 		}
 	}
+	if b.marks != nil {
+		for _, name := range procDirs {
+			if err := b.mkdir(name, 0o755); err != nil {
+				return err
+			}
+		}
+	}
 	if err := b.devices(); err != nil {
 		return err
 	}
@@ -202,6 +209,9 @@ func (b *builder) proc() {
 	if b.noProc = err != nil; b.noProc {
 		b.lacks = append(b.lacks, fmt.Sprintf("%s%v: where parts of it are covered, as in containers, compiles have none (docs/containers.md)", noProc, err))
 		proc = host + proc // for this process alone
+		for _, name := range procDirs {
+			_ = b.mkdir(name, 0o755) // as a command may do
+		}
 	}
 	b.family, _ = sandbox.OpenFamily(proc) // else Measures shows it
 }

@@ -5,9 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -339,7 +337,7 @@ type running struct{ pid, pidfd int }
 // start starts a program and applies its bounds.
 func (c *child) start(req *request, p Program, attr *syscall.ProcAttr) (running, error) {
 	if c.noProc {
-		attr = withOrigin(attr, p.Path)
+		c.showProgram(p.Path)
 	}
 	pid, b, err := c.fork(&req.limits, p.Path, p.Argv, attr)
 	if err != nil {
@@ -356,17 +354,6 @@ func (c *child) start(req *request, p Program, attr *syscall.ProcAttr) (running,
 	}
 	c.after(&b, pid)
 	return running{pid, *attr.Sys.PidFD}, nil
-}
-
-// withOrigin tells the dynamic loader where the program is, which it otherwise asks /proc: $ORIGIN in the search path of its libraries.
-func withOrigin(attr *syscall.ProcAttr, program string) *syscall.ProcAttr {
-	file, err := filepath.EvalSymlinks(program)
-	if err != nil {
-		return attr
-	}
-	own := *attr
-	own.Env = append(slices.Clip(attr.Env), "LD_ORIGIN_PATH="+filepath.Dir(file))
-	return &own
 }
 
 // fork starts a program with its bounds.

@@ -255,7 +255,7 @@ var attempts = map[string]struct {
 	"socketpair":    {try: func(string) error { _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err }},
 	"memfd":         {try: func(string) error { return fdError(unix.MemfdCreate("x", 0)) }},
 	"own group":     {try: func(string) error { return unix.Setpgid(0, 0) }},
-	"priority":      {try: func(string) error { return unix.Setpriority(unix.PRIO_PROCESS, 0, 10) }},
+	"priority":      {try: func(string) error { return unix.Setpriority(unix.PRIO_PROCESS, 0, 19) }},
 	"limit":         {try: func(string) error { return unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}) }},
 	"subreaper":     {try: func(string) error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }},
 	"landlock":      {try: func(string) error { return callError(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1) }},

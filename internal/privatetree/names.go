@@ -29,13 +29,14 @@ type names struct {
 	files map[string]bool // shown of the host
 	dirs  map[string]bool
 
-	cwd   string              // of the running command, in the tree
-	wrote map[string]struct{} // what it has opened for writing
-	looks int                 // at what it takes
-	known map[string]looked   // directories, by absolute spelled names that end in a slash
-	text  [unix.PathMax]byte
-	more  [unix.PathMax]byte // of calls with two names
-	out   [unix.PathMax]byte
+	caller int                 // process whose call is answered
+	cwd    string              // of the running command, in the tree
+	wrote  map[string]struct{} // what it has opened for writing
+	looks  int                 // at what it takes
+	known  map[string]looked   // directories, by absolute spelled names that end in a slash
+	text   [unix.PathMax]byte
+	more   [unix.PathMax]byte // of calls with two names
+	out    [unix.PathMax]byte
 }
 
 // unanswerable, in place of an error of a call, ends the command.
@@ -305,6 +306,9 @@ func (n *names) openat(dir int, name string, flags uint64, mode uint64) (int, un
 }
 
 func (n *names) readlink(s spot) (string, unix.Errno) {
+	if s.name == procDirs[0]+"/exe" || s.name == procDirs[1]+"/exe" {
+		return n.readlinkat(n.hold.Int(unix.AT_FDCWD), "/proc/"+strconv.Itoa(n.caller)+"/exe")
+	}
 	dir, name := n.at(s)
 	return n.readlinkat(dir, name)
 }

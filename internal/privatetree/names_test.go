@@ -87,6 +87,9 @@ func TestAnsweredNames(t *testing.T) {
 // TestUnansweredCommand: one that goes elsewhere is ended, and the outcome says why; a flood of calls keeps nobody from looking at it.
 func TestUnansweredCommand(t *testing.T) {
 	tr := withAnswers(t, nil)
+	if o, out := runIn(t, tr, "/tmp", "/bin/sh", "-c", "cd . && cd ../tmp/ && cd -P /tmp && { cd /none || exit 7; }"); o.Exit != 7 || o.Excess != sandbox.ExcessNone {
+		t.Errorf("nowhere else: %+v, %s", o, out)
+	}
 	if o, _ := runIn(t, tr, "/tmp", "/bin/sh", "-c", "cd / && exit 7"); o.Excess != sandbox.ExcessNames || o.Signal == 0 {
 		t.Errorf("got %+v", o)
 	}

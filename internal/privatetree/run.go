@@ -44,6 +44,11 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	if t.busy {
 		return nil, fmt.Errorf("start %s: another command was not waited for", c.Argv[0])
 	}
+	if !t.HasProc() {
+		if err := t.layProc(c.Dir); err != nil {
+			return nil, fmt.Errorf("start %s: %w", c.Argv[0], err)
+		}
+	}
 	b := wire.AppendString(t.buf[:0], c.Dir)
 	b = wire.AppendStrings(b, c.Env)
 	op := opStart

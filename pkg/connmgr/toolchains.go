@@ -64,6 +64,8 @@ func (m *Manager) atHost(h farm.Equipment, c *outfit.Compiler, none string) repo
 		at.State, at.Error = report.ToolchainLacking, "this manager sends none (toolchains.send)"
 	case !h.Tree:
 		at.State, at.Error = report.ToolchainLacking, "the host shows no private trees"
+	case !h.Takes:
+		at.State, at.Error = report.ToolchainLacking, "the host's private trees are made without namespaces (docs/containers.md)"
 	case none != "":
 		at.State, at.Error = report.ToolchainLacking, none
 	case i < 0:

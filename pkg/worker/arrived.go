@@ -49,7 +49,10 @@ func (s *Server) openReceived() {
 	case s.o.Accept == AcceptNone || s.o.Received.Quota == 0 || s.o.Received.Dir == "":
 		a.reason = "this daemon accepts no toolchains (toolchains.accept)"
 		return
-	case !s.places.Trees || s.places.Bare || !s.places.Confined:
+	case s.places.Answered:
+		a.reason = "this daemon accepts no toolchains, because it makes private trees without namespaces"
+		return
+	case !s.places.Trees || !s.places.Confined:
 		a.reason = "this daemon accepts no toolchains, because it does not confine compiles in trees of their own"
 		return
 	}

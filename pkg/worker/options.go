@@ -144,10 +144,10 @@ type TreeMode uint8
 
 // Modes.
 const (
-	TreeAuto     TreeMode = iota // if the system allows us to make trees
+	TreeAuto     TreeMode = iota // if the system allows us to make trees, with namespaces if it can be
 	TreeOff                      // never
 	TreeRequire                  // New fails if the system does not allow it
-	TreeAnswered                 // without namespaces, by answers to confined compiles' calls, if the system allows that
+	TreeAnswered                 // without namespaces: by answers to confined compiles' calls, if the system allows that
 )
 
 // Bounds of a compile if Options sets none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
@@ -19,7 +20,10 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 		if os.Geteuid() == 0 {
 			s.o.Log.Warn("compiles run as root; name another user with --user")
 		}
-		return s.tryTrees(ctx, first.place)
+		if err := s.tryTrees(ctx, first.place); err != nil {
+			return err
+		}
+		return s.needTrees()
 	}
 	s.places.Confined = true
 	if s.o.Users != 0 {
@@ -36,10 +40,8 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	if one {
 		first.place.User = 0
 	}
-	if s.o.Tree != TreeOff {
-		if why := s.tryTrees(ctx, first.place); why != nil {
-			return why // required
-		}
+	if err := s.tryTrees(ctx, first.place); err != nil {
+		return err
 	}
 	switch {
 	case one && s.places.Trees:
@@ -66,8 +68,11 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 			if run.Scarce(err) {
 				return err
 			}
-			return s.cannotConfine(err)
+			return errors.Join(s.cannotConfine(err), s.needTrees())
 		}
+	}
+	if err := s.needTrees(); err != nil {
+		return err
 	}
 	if os.Geteuid() == 0 && !s.ownUsers && !one {
 		s.o.Log.Warn("compiles run as root; name another user with --user")
@@ -83,22 +88,21 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	return nil
 }
 
-// openBare opens the first place's tree, which is a directory of the host. If that is wanted and the system permits it, calls that name
-// files are answered there, which makes it a private tree too.
+// openBare opens the first place's tree, which is a directory of the host. If the system permits it, calls that name files are answered
+// there, which makes it a private tree too.
 func (s *Server) openBare(ctx context.Context, first *run.Place) error {
-	if s.o.Tree == TreeAnswered {
+	if s.o.Tree != TreeOff {
 		s.places.Answered = true
 		err := first.Open(ctx, s.shown.Load().spec)
 		if err == nil {
-			s.o.Log.Info("private trees are made without namespaces: calls of compiles that name files are answered")
+			s.o.Log.Info("private trees are made without namespaces: calls of compiles that name files are answered", "why", s.noTree)
 			s.places.Trees, s.noTree = true, ""
 			return nil
 		}
 		if s.places.Answered = false; !errors.Is(err, privatetree.ErrUnanswered) {
 			return err
 		}
-		s.noTree = err.Error()
-		s.tellNoTrees()
+		s.noTree = strings.TrimPrefix(s.noTree+"; "+err.Error(), "; ")
 	}
 	return first.Open(ctx, s.shown.Load().spec)
 }

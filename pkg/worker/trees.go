@@ -31,17 +31,16 @@ func (s *Server) show(list []toolchain.Toolchain) {
 	s.shown.Store(&display{spec, list})
 }
 
-// tryTrees finds out whether the system allows trees, by making that of the first place.
+// tryTrees finds out whether the system allows trees with namespaces, by making that of the first place.
 func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
-	if s.o.Tree == TreeOff {
+	switch s.o.Tree {
+	case TreeOff:
 		return nil
-	}
-	if s.o.Tree == TreeAnswered {
+	case TreeAnswered: // see openBare
 		if !s.places.Confined {
 			s.noTree = "\"daemon.tree: answered\" needs the sandbox"
-			s.tellNoTrees()
 		}
-		return nil // see openBare
+		return nil
 	}
 	err := first.Open(ctx, s.shown.Load().spec)
 	if err == nil {
@@ -55,15 +54,18 @@ func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 		// The shortage passes, so it must not make the daemon run less confined for good.
 		return err
 	}
-	if s.o.Tree == TreeRequire {
-		return fmt.Errorf("daemon.tree is \"require\": %w", err)
-	}
 	s.noTree = err.Error()
-	s.tellNoTrees()
 	return nil
 }
 
-// tellNoTrees logs that there are no private trees, and why.
-func (s *Server) tellNoTrees() {
+// needTrees says that there are no private trees, and why. That is an error where they are required.
+func (s *Server) needTrees() error {
+	switch {
+	case s.places.Trees || s.o.Tree == TreeOff:
+		return nil
+	case s.o.Tree == TreeRequire:
+		return fmt.Errorf("daemon.tree is \"require\": %s", s.noTree)
+	}
 	s.o.Log.Warn("compiles that depend on paths stay with the clients; \"daemon.tree: off\" in the configuration accepts that", "err", s.noTree)
+	return nil
 }

@@ -17,7 +17,7 @@ func (h *Host) upLocked(l *conn) {
 	can := l.Welcome()
 	ids, listed := l.Toolchains()
 	h.f.sched.Up(now, h.Addr, scheduler.Capacity{
-		Jobs: int(can.Jobs), MaxBody: max(can.MaxBody, l.MaxSource()), Toolchains: listed, Tree: can.Tree, Equipped: h.f.o.Equips && can.Tree,
+		Jobs: int(can.Jobs), MaxBody: max(can.MaxBody, l.MaxSource()), Toolchains: listed, Tree: can.Tree, Equipped: h.f.o.Equips && takesCompilers(can),
 	})
 	h.toolchainsLocked()
 	h.creditsLocked()

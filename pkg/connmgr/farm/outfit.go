@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -60,12 +62,16 @@ func (f *Farm) Lacking(own unit.ToolchainID) (addrs []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for addr, h := range f.hosts {
-		if h.state == Up && h.link != nil && h.link.Welcome().Tree && !h.link.Identifying() && !h.link.Has(own) && !f.aliases.sent(own, h.link.Has) {
+		if h.state == Up && h.link != nil && takesCompilers(h.link.Welcome()) && !h.link.Identifying() && !h.link.Has(own) && !f.aliases.sent(own, h.link.Has) {
 			addrs = append(addrs, addr)
 		}
 	}
 	return addrs
 }
+
+// takesCompilers reports whether compilers that are sent to a host can run in its private trees. In those without namespaces a program
+// has the name under which the host has it.
+func takesCompilers(w *job.Welcome) bool { return w.Tree && !sandbox.Set(w.Sandbox).Has(sandbox.Names) }
 
 // Coming says that a toolchain is on its way to a host, which has been sent done bytes of it. Only more than ever before is progress.
 func (f *Farm) Coming(addr string, own unit.ToolchainID, done uint64) {
@@ -98,6 +104,7 @@ type Equipment struct {
 	Installed bool
 	Sent      bool // it has it because it was sent there
 	Tree      bool // it shows private trees
+	Takes     bool // other compilers than its own can run in them
 }
 
 // Equipped returns what is known of a toolchain at the hosts of a list, in its order.
@@ -114,7 +121,7 @@ func (f *Farm) Equipped(list []scheduler.Host, own unit.ToolchainID) (all []Equi
 			s := h.statusLocked(known)
 			e.Note, e.Down = cmp.Or(s.Note(), s.State), h.state == Down
 		default:
-			e.Up, e.Tree = true, h.link.Welcome().Tree
+			e.Up, e.Tree, e.Takes = true, h.link.Welcome().Tree, takesCompilers(h.link.Welcome())
 			e.Installed, e.Sent = h.link.Has(own), f.aliases.sent(own, h.link.Has)
 		}
 		all = append(all, e)

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,17 +43,7 @@ func (s *sourcesInTree) check() (err error) {
 		s.made = append(s.made, env)
 	}
 	s.env, err = treeEnvironment(s.j.body, s.plan.Driver.Tidy)
-	if err == nil && s.throughProc() && !s.p.tree.HasProc() {
-		return job.Refuse(job.CauseTree, "names below /proc, which this host's trees lack")
-	}
 	return err
-}
-
-// throughProc reports whether the command, or a variable, names the working directory by way of /proc. Without it, a compiler
-// would find no headers there, or give the directory another name.
-func (s *sourcesInTree) throughProc() bool {
-	named := func(w string) bool { return strings.Contains(w, "/proc/") }
-	return slices.ContainsFunc(s.j.body.Args, named) || slices.ContainsFunc(s.env, named)
 }
 
 // treeEnvironment returns the environment of a command in a tree.

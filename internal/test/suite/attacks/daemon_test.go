@@ -48,7 +48,8 @@ type mode struct {
 var modes = []mode{
 	{name: "root", sandbox: "strict"},
 	{name: "user", user: true, sandbox: "strict"},
-	{name: "bare", user: true, bare: true, sandbox: "strict"},
+	{name: "bare", user: true, bare: true, tree: "off", sandbox: "strict"},
+	{name: "answered", user: true, bare: true, sandbox: "strict"},
 	{name: "sent", user: true, sandbox: "strict", sent: true},
 }
 

@@ -30,6 +30,7 @@ import (
 var (
 	keepDir    = flag.String("keep", "", "copy what differs to this directory")
 	textual    = flag.Bool("text", false, "daemons without private trees: places and debug information are not looked at")
+	trees      = flag.String("tree", "auto", "daemon.tree of the daemons")
 	inputs     = flag.String("inputs", "", "RDISTCC_INPUTS of the commands: auto, list or text; \"\": not set")
 	cache      = flag.Bool("cache", false, "with the cache of results")
 	security   farm.Security
@@ -154,7 +155,10 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 		}
 	}
 	g.sandbox = s.Sandbox
-	if s != (farm.Security{}) || *bareHosts {
+	if *textual {
+		*trees = "off"
+	}
+	if s != (farm.Security{}) || *bareHosts || *trees != "auto" {
 		if err := g.Secure(ctx, s); err != nil {
 			return nil, err
 		}
@@ -165,12 +169,10 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 		}
 	}
 	args := []string{"--jobs", "3"}
-	if *textual {
-		settings := filepath.Join(g.Dir, "text.yaml")
-		if err := os.WriteFile(settings, []byte("daemon: {tree: off}\n"), 0o644); err != nil {
+	if *trees != "auto" {
+		if err := g.AddSettings("daemon.yaml", "daemon: {tree: "+*trees+"}\n"); err != nil {
 			return nil, err
 		}
-		args = append(args, "--config", settings)
 	}
 	if *daemonUser != "" {
 		args = append(args, "--user", *daemonUser)
