@@ -195,10 +195,16 @@ func (h *Host) share() {
 	})
 }
 
-// sleeper starts a process that does nothing, in a group of its own. It reads from a pipe of this
-// process's, so that it ends with this one, in whatever way that ends.
+// sleepArg has Main do nothing until its input ends.
+const sleepArg = "sleep"
+
+var program = "/proc/self/exe" // a test names another
+
+// sleeper starts a process that does nothing, in a group of its own: this program, as a container may have no other. It reads from a
+// pipe of this process's, so that it ends with this one, in whatever way that ends.
 func (h *Host) sleeper() error {
-	cmd := exec.Command("cat")
+	cmd := exec.Command(program)
+	cmd.Args = []string{Arg0, sleepArg}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	_, err := cmd.StdinPipe() // Wait closes it
 	if err == nil {

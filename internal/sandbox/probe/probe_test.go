@@ -291,7 +291,8 @@ func TestTargetsThatCannotBeMade(t *testing.T) {
 	if h, err := NewHost(filepath.Join(t.TempDir(), "missing")); h != nil || err == nil {
 		t.Errorf("below no directory: %v, %v", h, err)
 	}
-	t.Setenv("PATH", "") // no process can be made
+	defer func(self string) { program = self }(program)
+	program = "/none"
 	before := shared()
 	dir := t.TempDir()
 	if h, err := NewHost(dir); h != nil || err == nil {
@@ -304,6 +305,19 @@ func TestTargetsThatCannotBeMade(t *testing.T) {
 		if !slices.Contains(before, path) && !held(path) { // another test's, which runs beside
 			t.Errorf("left %s", path)
 		}
+	}
+}
+
+// TestTargetsWithoutPrograms: a container may have no programs but the daemon.
+func TestTargetsWithoutPrograms(t *testing.T) {
+	t.Setenv("PATH", "")
+	h, err := NewHost(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := unix.Kill(h.t.Process, 0); err != nil {
+		t.Errorf("the process that is not to be reached: %v", err)
 	}
 }
 

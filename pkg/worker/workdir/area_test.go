@@ -13,8 +13,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == Arg0 {
+	switch os.Args[0] {
+	case Arg0:
 		Main()
+	case probe.Arg0:
+		probe.Main()
 	}
 	os.Exit(m.Run())
 }

@@ -478,12 +478,12 @@ func (s *site) own(pid int) bool {
 	return err == nil && os.SameFile(fi, s.exe)
 }
 
-// canary says that a process is what a place proves itself with, or on: the probe, and the cat that it
-// may not reach. On a busy machine that takes seconds. No attack runs a cat.
+// canary says that a process is what a place proves itself with, or on: the probe, and the process that it
+// may not reach. On a busy machine that takes seconds.
 func canary(pid int) bool {
 	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	arg0, more, _ := bytes.Cut(line, []byte{0})
-	return err == nil && (string(arg0) == probe.Arg0 || string(arg0) == "cat" && len(more) == 0)
+	arg0, _, _ := bytes.Cut(line, []byte{0})
+	return err == nil && string(arg0) == probe.Arg0
 }
 
 // left are the processes and the bytes that are there when no job is. A daemon may need a moment.
