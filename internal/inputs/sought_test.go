@@ -34,7 +34,7 @@ func laid(t *testing.T, files map[string]string) string {
 // TestUnthought: what a search like the walk's looks up is thought of, whether it exists or not; whatever else is looked up is not.
 func TestUnthought(t *testing.T) {
 	dir := laid(t, map[string]string{
-		"w/a.c": "#include \"b.h\"\n#if __has_include(\"later.h\")\n#endif\n", "w/inc/b.h": "", "w/other/c.h": "", "lib/x": "", "bin/x": "",
+		"w/a.c": "#include \"b.h\"\n#if __has_include(\"later.h\")\n#endif\n", "w/inc/b.h": "", "w/other/c.h": "", "w/b.h/x": "", "lib/x": "", "bin/x": "",
 	})
 	if err := os.Symlink(dir+"/w/other", dir+"/w/link"); err != nil {
 		t.Fatal(err)

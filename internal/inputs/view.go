@@ -139,8 +139,8 @@ func (v *view) sees(name string) (at *Sought, ok bool) {
 		return &Sought{Name: real}, false
 	case strange != "":
 		return &Sought{Name: strange, There: true}, false
-	case kind == isDir:
-		if _, known := v.dirs[real]; known || v.systems(real) {
+	case kind == isDir: // in the place of a header, it is passed over
+		if _, known := v.dirs[real]; known || v.systems(real) || v.notices(real) {
 			return nil, true
 		}
 	default:
