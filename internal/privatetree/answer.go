@@ -3,6 +3,8 @@
 package privatetree
 
 import (
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +54,7 @@ var answers = map[uintptr]func(*names, *sandbox.Call) (int64, unix.Errno){
 	unix.SYS_STATFS:     (*names).statfs,
 	unix.SYS_CHDIR:      (*names).chdir,
 	unix.SYS_FCHDIR:     (*names).fchdirTo,
+	unix.SYS_MMAP:       (*names).library,
 }
 
 // named looks up the name that is argument i of a call, in the directory of the argument before.
@@ -232,6 +235,22 @@ func (n *names) fchdirTo(c *sandbox.Call) (int64, unix.Errno) {
 		return 0, unanswerable
 	}
 	return 0, 0
+}
+
+// library has a file mapped to be executed, unless it is the job's: the mounts of other trees forbid that. A command that has other threads
+// to change the descriptor meanwhile runs what it likes already.
+func (n *names) library(c *sandbox.Call) (int64, unix.Errno) {
+	link, no := n.readlinkat(n.hold.Int(unix.AT_FDCWD), "/proc/"+strconv.Itoa(c.PID)+"/fd/"+strconv.Itoa(int(int32(c.Args[4]))))
+	switch {
+	case no == unix.ENOENT:
+		return 0, unix.EBADF
+	case no != 0:
+		return 0, no
+	case link == n.bare || strings.HasPrefix(link, n.bare+"/"):
+		return 0, unix.EPERM
+	}
+	_ = n.hold.Continue(c) // the caller may be gone
+	return 0, answered
 }
 
 func (n *names) getcwd(c *sandbox.Call) (int64, unix.Errno) {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +37,30 @@ func TestOrigin(t *testing.T) {
 				if o, out := runIn(t, tr, "/", filepath.Join(dir, prog)); o.Exit != 7 {
 					t.Errorf("%s: %+v, %s", prog, o, out)
 				}
+			}
+		})
+	}
+}
+
+// TestNoLibraries: a library that a job brings is not loaded, by whatever name a loader looks for it.
+func TestNoLibraries(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "x.c"), []byte("#include <unistd.h>\n__attribute__((constructor)) static void f(void) { write(1, \"in it\", 5); }\n"), 0o600))
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(dir, "x.so"), filepath.Join(dir, "x.c")).CombinedOutput(); err != nil {
+		t.Skipf("needs gcc: %v: %s", err, out)
+	}
+	library, err := os.ReadFile(filepath.Join(dir, "x.so"))
+	must(t, err)
+	for name, spec := range map[string]Spec{
+		"tree":     {Files: programs(t, "/bin/sh"), Confine: true},
+		"answered": {Files: programs(t, "/bin/sh"), Confine: true, Bare: bareDir(t), Answered: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t, spec)
+			must(t, tr.Write("/work/x.so", library, when, true))
+			must(t, tr.Write("/etc/ld.so.preload", []byte("/work/x.so\n"), when, false))
+			if o, out := runIn(t, tr, "/work", "/bin/sh", "-c", "echo done"); o.Excess != 0 || !strings.Contains(out, "done") || strings.Contains(out, "in it") {
+				t.Errorf("got %+v, %q", o, out)
 			}
 		})
 	}

@@ -27,6 +27,11 @@ func (f *filter) names(with func(arg int) []clause, guess func(arg int) clause) 
 		}
 		f.rules = append(f.rules, r)
 	}
+	// What would be executed from a file, but no program: libraries.
+	f.rules = append(f.rules, rule{unix.SYS_MMAP, []clause{
+		{[]test{{arg: 2, op: unix.BPF_JSET, value: unix.PROT_EXEC, not: true}}, allow},
+		{[]test{{arg: 3, op: unix.BPF_JSET, value: unix.MAP_ANONYMOUS}}, allow},
+	}, tell})
 	for _, nr := range []uintptr{unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV} {
 		f.rules = append(f.rules, rule{nr, append(with(0), guess(0)), f.deny})
 	}
