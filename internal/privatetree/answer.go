@@ -66,6 +66,15 @@ func (n *names) named(c *sandbox.Call, i int, follow bool) (s spot, missing bool
 	return n.find(c, c.Args[i-1], name, follow)
 }
 
+// existing looks up a name of what has to exist.
+func (n *names) existing(c *sandbox.Call, dirfd uint64, name string, follow bool) (s spot, no unix.Errno) {
+	s, missing, no := n.find(c, dirfd, name, follow)
+	if no == 0 && missing {
+		no = unix.ENOENT
+	}
+	return s, no
+}
+
 // here is the working directory, as calls have it.
 const here = 1<<64 + unix.AT_FDCWD
 
@@ -114,10 +123,7 @@ func (n *names) statInto(c *sandbox.Call, i, flags, into int) (int64, unix.Errno
 		_ = n.hold.Continue(c)
 		return 0, answered
 	}
-	s, missing, no := n.find(c, c.Args[0], name, c.Args[flags]&unix.AT_SYMLINK_NOFOLLOW == 0)
-	if no == 0 && missing {
-		no = unix.ENOENT
-	}
+	s, no := n.existing(c, c.Args[0], name, c.Args[flags]&unix.AT_SYMLINK_NOFOLLOW == 0)
 	if no != 0 {
 		return 0, no
 	}
@@ -141,10 +147,7 @@ func (n *names) statfs(c *sandbox.Call) (int64, unix.Errno) {
 	if no != 0 {
 		return 0, no
 	}
-	s, missing, no := n.find(c, here, name, true)
-	if no == 0 && missing {
-		no = unix.ENOENT
-	}
+	s, no := n.existing(c, here, name, true)
 	if no != 0 {
 		return 0, no
 	}
@@ -194,10 +197,7 @@ func (n *names) link(c *sandbox.Call) (int64, unix.Errno) {
 		_ = n.hold.Continue(c)
 		return 0, answered
 	}
-	s, missing, no := n.find(c, c.Args[0], name, false)
-	if no == 0 && missing {
-		no = unix.ENOENT
-	}
+	s, no := n.existing(c, c.Args[0], name, false)
 	if no != 0 {
 		return 0, no
 	}
@@ -220,10 +220,7 @@ func (n *names) chdir(c *sandbox.Call) (int64, unix.Errno) {
 	if no != 0 {
 		return 0, no
 	}
-	s, missing, no := n.find(c, here, name, true)
-	if no == 0 && missing {
-		no = unix.ENOENT
-	}
+	s, no := n.existing(c, here, name, true)
 	if no == 0 && s.name != n.cwd {
 		no = unanswerable
 	}
