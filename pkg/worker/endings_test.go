@@ -154,8 +154,11 @@ func TestLateAnswerCutsNoTerminate(t *testing.T) {
 			t.Fatalf("the client was told %v", err)
 		}
 		c.close()
-		ts.mu.Lock()
-		clear(ts.offenders)
-		ts.mu.Unlock()
+		until(t, "the end of a connection", func() bool {
+			ts.mu.Lock()
+			defer ts.mu.Unlock()
+			clear(ts.offenders)
+			return len(ts.conns) == 0
+		})
 	}
 }

@@ -74,7 +74,8 @@ func TestJudge(t *testing.T) {
 	if name := w.Judge(t.Context(), c, k); name != "" {
 		t.Errorf("looked for %s", name)
 	}
-	// A model that lacks the directory.
+	// A model that lacks the directory, in a table that has not been asked for it either.
+	w.Table = New(1<<26, 0, slog.New(slog.DiscardHandler))
 	blind := *k
 	q := *k.query
 	q.Angle, q.Key = q.Angle[1:], q.Key+"blind"
