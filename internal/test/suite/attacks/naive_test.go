@@ -70,7 +70,11 @@ func TestNaiveControl(t *testing.T) {
 		}
 	}
 	table(t, "naive", of, kinds)
-	if *only != "" || *by != "" {
+	jobs := 0
+	for _, c := range of {
+		jobs += c.jobs
+	}
+	if *only != "" || *by != "" || jobs < 60 { // of a few jobs, chance decides
 		return
 	}
 	for _, k := range control {
