@@ -11,6 +11,9 @@ type Bitcode struct {
 	Reads bool     // the assembly in it may read a file
 }
 
+// bitcode is what a file of it begins with.
+const bitcode = 'B' | 'C'<<8 | 0xc0<<16 | 0xde<<24
+
 // What ReadBitcode reads of the format of LLVM's modules.
 const (
 	moduleBlock    = 8
@@ -28,7 +31,7 @@ const (
 // ReadBitcode reads a file of size bytes, as Clang does. ok is false if it is not bitcode, or of a form that is not known here.
 func ReadBitcode(read func(b []byte, off int64) bool, size int64) (c Bitcode, ok bool) {
 	r := stream{read: read, end: uint64(size) * 8, blocks: []uint64{moduleBlock, constantsBlock, functionBlock, pathsBlock}}
-	if size < 8 || size%4 != 0 || r.fixed(32) != 'B'|'C'<<8|0xc0<<16|0xde<<24 {
+	if size < 8 || size%4 != 0 || r.fixed(32) != bitcode {
 		return Bitcode{}, false
 	}
 	var chars []byte

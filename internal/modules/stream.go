@@ -14,6 +14,7 @@ type stream struct {
 	spent  uint64                                        // numbers that have been read; some take no bits, which must not cost much time
 	record func(block uint64, ops []uint64, blob string) // ops is used again for the next one
 	blocks []uint64                                      // those that are read, besides the block that describes others
+	enter  func(id, from, end uint64)                    // if not nil, called with a block that is read and where its content is, in bytes
 
 	infos  map[uint64][]abbreviation // by block, from the block that describes others
 	window []byte                    // a part of the file
@@ -120,6 +121,9 @@ func (r *stream) block(depth int) {
 	if id != infoBlock && !slices.Contains(r.blocks, id) {
 		r.at = end
 		return
+	}
+	if r.enter != nil {
+		r.enter(id, r.at/8, end/8)
 	}
 	known := append([]abbreviation(nil), r.infos[id]...)
 	described := uint64(0)

@@ -37,10 +37,10 @@ func (c *client) auditHit(k *known.Job, e *resultcache.Entry, tier string) {
 	h.begin(h.run, func() {})
 }
 
-// auditText does the same for a hit that was found by the text of t.
-func (c *client) auditText(t *attempt.Task, e *resultcache.Entry, tier string) {
+// auditNamed does the same for a hit that was found by what t itself has.
+func (c *client) auditNamed(t *attempt.Task, e *resultcache.Entry, tier string, tree bool) {
 	if c.samplesHit() {
-		h := c.newHit(t, e, tier, false)
+		h := c.newHit(t, e, tier, tree)
 		h.begin(h.run, t.Source.Share().Drop)
 	}
 }

@@ -20,7 +20,12 @@ func (c *client) compileText(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 	if c.m.results == nil || readsClock(t.Body.Args) {
 		return c.compile(t, false)
 	}
-	key := resultcache.TextKeyOf(c.compiler.ID, t.Body, t.Text[t.TextOff:])
+	return c.compileNamed(t, resultcache.TextKeyOf(c.compiler.ID, t.Body, t.Text[t.TextOff:]), false, missedText)
+}
+
+// compileNamed makes a host compile a job, unless the cache has its result under key, which names all that it depends on. tree says that
+// it takes a private tree; missed, what is said where there is none.
+func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, tree bool, missed string) (*ipc.Result, *ipc.GoLocal) {
 	if c.lease.Cache == ipc.CacheOn || c.lease.Cache == ipc.CacheRead {
 		c.record.Asked = true
 		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: key, Room: c.room, Check: func(e *resultcache.Entry) error {
@@ -28,13 +33,13 @@ func (c *client) compileText(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 		}})
 		if e != nil {
 			c.record.Missed = ""
-			c.auditText(t, e, tier)
+			c.auditNamed(t, e, tier, tree)
 			return c.hit(e, tier), nil
 		}
-		c.record.Missed = missedText
+		c.record.Missed = missed
 	}
 	began := time.Now()
-	r, no := c.compile(t, false)
+	r, no := c.compile(t, tree)
 	// The command runs here if the host's compiler has printed anything.
 	if no == nil && c.mayKeep() && r.Exit == 0 && r.Signal == 0 && r.Stdout.Len == 0 && r.Stderr.Len == 0 {
 		c.keep(&madeFrom{body: t.Body, compiler: c.compiler.ID, names: names{exact: key}, began: began, ended: time.Now(), sink: c.sink.Share()}, r, nil)

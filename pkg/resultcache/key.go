@@ -41,6 +41,14 @@ func TextKeyOf(tc unit.ToolchainID, b *job.Body, text []byte) Key {
 	return keyOf(textVersion, tc, b, sha256.Sum256(text))
 }
 
+// linkVersion is keyVersion for compiles that links leave.
+const linkVersion = "rdistcc result of a link's 1"
+
+// LinkKeyOf returns the Key of a compile that a link has left, whose files have names that say nothing: those in b are the caller's own.
+func LinkKeyOf(tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
+	return keyOf(linkVersion, tc, b, inputs)
+}
+
 func keyOf(version string, tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
 	// The order of variables depends on how a build was started, and only of equal names the first one counts.
 	env := slices.Clone(b.Env)

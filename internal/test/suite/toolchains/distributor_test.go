@@ -15,8 +15,8 @@ import (
 )
 
 // linked writes what lld 22 leaves of a ThinLTO link to a distributor: modules by cc, their indexes, and a file that names the compiles.
-// It returns the file's name, and the commands.
-func (s *site) linked(cc string, n int) (file string, commands [][]string) {
+// pid stands in the names of what is not kept. It returns the file's name, and the commands.
+func (s *site) linked(cc string, n, pid int) (file string, commands [][]string) {
 	type job struct {
 		Args    []string `json:"args"`
 		Inputs  []string `json:"inputs"`
@@ -38,10 +38,10 @@ func (s *site) linked(cc string, n int) (file string, commands [][]string) {
 	link.Common.Args = []string{path, "-c", "--target=x86_64-pc-linux-gnu", "-O2", "-faddrsig", "-ffunction-sections", "-fdata-sections", "-fpic", "-Wno-unused-command-line-argument"}
 	index := []string{cc, "-flto=thin", "-fuse-ld=gold", "-shared", "-Wl,-plugin-opt,thinlto-index-only", "-o", "x.so"}
 	for i, source := range s.program(n) {
-		module := fmt.Sprintf("lib a.a(unit %d.o at %d).o", i, 60*i)
+		module := fmt.Sprintf("lib a.a(unit %d.o at %d).%d.o", i, 60*i, pid)
 		s.plainly(cc, "-O2", "-g", "-flto=thin", "-fPIC", "-c", source, "-o", module)
 		index = append(index, module)
-		native := fmt.Sprintf("%s.%d.4711.native.o", module, i+1)
+		native := fmt.Sprintf("%s.%d.%d.native.o", module, i+1, pid)
 		j := job{[]string{module, "-fthinlto-index=" + module + ".thinlto.bc", "-o", native}, []string{module, module + ".thinlto.bc"}, []string{native}}
 		link.Jobs = append(link.Jobs, j)
 		commands = append(commands, append(append([]string{}, link.Common.Args...), j.Args...))
@@ -51,8 +51,9 @@ func (s *site) linked(cc string, n int) (file string, commands [][]string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.write("x.4711.dist-file.json", string(text))
-	return "x.4711.dist-file.json", commands
+	file = fmt.Sprintf("x.%d.dist-file.json", pid)
+	s.write(file, string(text))
+	return file, commands
 }
 
 // TestDistributor: hosts run the compiles that lld leaves to a distributor, and each result is that of the same compile here.
@@ -63,7 +64,7 @@ func TestDistributor(t *testing.T) {
 		need.Skipf(t, need.Tools, "%v", err)
 	}
 	s.start()
-	file, commands := s.linked(cc, 6)
+	file, commands := s.linked(cc, 6, 4711)
 	output := func(command []string) string { return filepath.Join(s.work, command[len(command)-1]) }
 	var got ran
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // until the host has been found
@@ -106,5 +107,53 @@ func TestDistributor(t *testing.T) {
 		if fi, err := os.Stat(output(c)); err == nil && fi.Size() == 0 {
 			t.Errorf("%s is empty", output(c))
 		}
+	}
+}
+
+// TestRelink: a link that other processes have made of the same modules takes its compiles from the cache, with other names throughout;
+// after a change, all but those that it reaches.
+func TestRelink(t *testing.T) {
+	s := prepare(t, "")
+	cc := compilers(t, "clang-14")[0]
+	if _, err := exec.LookPath("ld.gold"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.Vars = append(s.Vars, "RDISTCC_CACHE=on")
+	s.start()
+	const n = 7 // with main.c
+	link := func(pid int) (where string) {
+		t.Helper()
+		file, commands := s.linked(cc, n-1, pid)
+		got := s.run("dtlto", file)
+		if got.status != 0 || got.out != "" {
+			t.Fatalf("exit %d: %s%s", got.status, got.out, s.log())
+		}
+		for _, c := range commands {
+			output := filepath.Join(s.work, c[len(c)-1])
+			ours, err := os.ReadFile(output)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.plainly(c...)
+			if here, err := os.ReadFile(output); err != nil || !bytes.Equal(ours, here) {
+				t.Errorf("%s (%s): %v, or it differs", output, got.where, err)
+			}
+		}
+		return got.where
+	}
+	pid := 98765
+	for end := time.Now().Add(5 * time.Minute); ; pid++ { // until the host has been found, and has compiled each
+		if where := link(pid); strings.Count(where, "cached:") == n {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("not kept: %s%s", where, s.log())
+		}
+	}
+	if where := link(123456789); strings.Count(where, "cached:") != n {
+		t.Errorf("again, with other names: %s", where)
+	}
+	s.more = "int more;\n"
+	if where := link(4711); strings.Count(where, "cached:") != n-1 {
+		t.Errorf("after a change that nothing else imports: %s", where)
 	}
 }

@@ -20,7 +20,7 @@ func (s *site) program(n int) (sources []string) {
 		s.write(name, fmt.Sprintf("int f%[2]d(int);\nstatic int table%[1]d[64];\nint f%[1]d(int x) { table%[1]d[x & 63] += x * %[1]d; return x > 90 ? table%[1]d[x & 7] : f%[2]d(x + %[1]d + 1); }\n", i, (i+1)%n))
 		sources = append(sources, name)
 	}
-	s.write("main.c", "int f0(int);\nint main(int argc, char **argv) { return f0(argc) & 1; }\n")
+	s.write("main.c", "int f0(int);\nint main(int argc, char **argv) { return f0(argc) & 1; }\n"+s.more)
 	return append(sources, "main.c")
 }
 
@@ -74,6 +74,48 @@ func TestPartitions(t *testing.T) {
 			}
 			s.equal(link...)
 		}
+	}
+}
+
+// TestPartitionsAgain: a link takes from the cache the partitions that another one has had compiled, whatever the linker calls them, and
+// after a change all but those that it reaches.
+func TestPartitionsAgain(t *testing.T) {
+	s := prepare(t, "")
+	if _, err := exec.LookPath("make"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.Vars = append(s.Vars, "RDISTCC_CACHE=on")
+	s.start()
+	link := []string{"gcc", "-O2", "-g", "-flto=2", "--param=lto-min-partition=10", "-flto-partition=1to1"}
+	build := func() (cached, other int) {
+		t.Helper()
+		words := slices.Clone(link)
+		for _, name := range s.program(5) {
+			object := strings.TrimSuffix(name, ".c") + ".o"
+			s.plainly("gcc", "-O2", "-g", "-flto", "-c", name, "-o", object)
+			words = append(words, object)
+		}
+		words = append(words, "-o", "x.o")
+		got := s.run(words...)
+		if got.status != 0 || got.out != "" {
+			t.Fatalf("exit %d: %s%s%s", got.status, got.where, got.out, s.log())
+		}
+		s.equal(words...)
+		cached = strings.Count(got.where, "cached:")
+		return cached, strings.Count(got.where, "\n") + 1 - cached - strings.Count(got.where, "local:link")
+	}
+	cached, other := build()
+	for range 20 { // until the host has been found, and has compiled each
+		if cached, other = build(); other == 0 {
+			break
+		}
+	}
+	if cached < 3 || other != 0 {
+		t.Fatalf("%d partitions from the cache, %d not: %s", cached, other, s.log())
+	}
+	s.more = "int more;\n"
+	if again, new := build(); again == 0 || new == 0 {
+		t.Errorf("after a change: %d partitions from the cache, %d not", again, new)
 	}
 }
 

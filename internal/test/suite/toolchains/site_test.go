@@ -24,6 +24,7 @@ type site struct {
 	*farm.Farm
 	ctx  context.Context
 	work string
+	more string // at the end of program's main.c
 }
 
 // bare are the settings of a daemon without compilers.
@@ -39,7 +40,7 @@ func prepare(t *testing.T, daemon string) *site {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))
-	s := &site{t, f, ctx, filepath.Join(f.Dir, "work")}
+	s := &site{T: t, Farm: f, ctx: ctx, work: filepath.Join(f.Dir, "work")}
 	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{}), f.AddSettings("daemon.yaml", daemon)); err != nil {
 		t.Fatal(err)
 	}
