@@ -74,6 +74,7 @@ type farmSpec struct {
 	sandbox string // "": off, as the rival has none
 	tls     bool   // both sides have certificates; otherwise those beyond loopback have a key
 	config  string // settings of the manager, as in its configuration file
+	tree    string // daemon.tree; "": the default
 }
 
 // newFarm starts a daemon on each host, and a manager that knows them.
@@ -100,6 +101,13 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 		return nil, err
 	}
 	daemon = append(daemon, "--sandbox", cmp.Or(s.sandbox, "off"))
+	if s.tree != "" {
+		file := filepath.Join(dir, "daemon.yaml")
+		if err := os.WriteFile(file, []byte("daemon: {tree: "+s.tree+"}\n"), 0o600); err != nil {
+			return nil, err
+		}
+		daemon = append(daemon, "--config", file)
+	}
 	var hosts []string
 	for _, h := range at.hosts() {
 		// One group for all of them, as only the total matters.
