@@ -8,6 +8,12 @@ import (
 	"strings"
 )
 
+// Languages of what links leave to be compiled, by the names that -x takes.
+const (
+	LanguageIR  = "ir"  // clang: LLVM's, as bitcode or as text
+	LanguageLTO = "lto" // gcc: an object with one partition of a link
+)
+
 // File is a file that a compile reads.
 type File struct {
 	Name  string

@@ -8,12 +8,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// Languages of Plans for what links leave.
-const (
-	LanguageIR  = langIR  // the source is LLVM's IR
-	LanguageLTO = langLTO // the source is a partition of gcc's
-)
-
 // maxIR is how much bitcode of one command is read to find what it reads, in bytes.
 const maxIR = 64 << 20
 

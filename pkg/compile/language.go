@@ -1,6 +1,10 @@
 package compile
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/unit"
+)
 
 // Languages that a source can have here, by the names that -x takes.
 const (
@@ -14,13 +18,13 @@ const (
 	langObjXXCpp = "objective-c++-cpp-output"
 	langAsm      = "assembler"
 	langAsmCpp   = "assembler-with-cpp"
-	langIR       = "ir"         // clang: LLVM's, as bitcode or as text
-	langLTO      = "lto"        // gcc: an object with one partition of a link
-	langModule   = "c++-module" // clang: makes a compiled module
-	langCompiled = "c++-pcm"    // clang: a compiled module, from which an object is made
-	langHeader   = "header"     // any header language: makes a precompiled header
-	langOther    = "other"      // compiled, but not by the compilers handled here
-	langLink     = ""           // given to the linker
+	langIR       = unit.LanguageIR  // clang: LLVM's, as bitcode or as text
+	langLTO      = unit.LanguageLTO // gcc: an object with one partition of a link
+	langModule   = "c++-module"     // clang: makes a compiled module
+	langCompiled = "c++-pcm"        // clang: a compiled module, from which an object is made
+	langHeader   = "header"         // any header language: makes a precompiled header
+	langOther    = "other"          // compiled, but not by the compilers handled here
+	langLink     = ""               // given to the linker
 )
 
 // bySuffix returns the language that both families derive from a file's name.

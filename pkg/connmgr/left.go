@@ -9,7 +9,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/unit"
-	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
@@ -22,7 +21,7 @@ const missedLeft = "no result of the same part of a link is kept"
 // ones in each link, and make no difference to the object.
 func (c *client) compileLeft(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 	meaning := meaningOfIR
-	if t.Body.Language == compile.LanguageLTO {
+	if t.Body.Language == unit.LanguageLTO {
 		meaning = meaningOfPartition
 	}
 	if c.m.results == nil {

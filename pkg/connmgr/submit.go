@@ -2,7 +2,7 @@ package connmgr
 
 import (
 	"github.com/rdistcc/rdistcc/internal/driver/recipes"
-	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
@@ -71,7 +71,7 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 		return nil, c.staysHere()
 	}
 	t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)
-	if l := t.Body.Language; l == compile.LanguageIR || l == compile.LanguageLTO {
+	if l := t.Body.Language; l == unit.LanguageIR || l == unit.LanguageLTO {
 		return c.compileLeft(t)
 	}
 	return c.compile(t, true)
