@@ -38,9 +38,10 @@ func New(f *farm.Farm, list []scheduler.Host, most int) (l *Look, early bool) {
 	return l, early
 }
 
-// How long a look may take: so many round trips, the time for the result's bytes, and this for delays at both ends.
+// How long a look may take: so many round trips, the time for the result's bytes, and this for delays at both ends. On a busy machine
+// these are long, and so is a compile.
 const (
-	slack = 100 * time.Millisecond
+	slack = 500 * time.Millisecond
 	trips = 4
 )
 
