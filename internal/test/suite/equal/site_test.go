@@ -30,7 +30,7 @@ import (
 var (
 	keepDir    = flag.String("keep", "", "copy what differs to this directory")
 	textual    = flag.Bool("text", false, "daemons without private trees: places and debug information are not looked at")
-	trees      = flag.String("tree", "auto", "daemon.tree of the daemons")
+	trees      = flag.String("tree", "both", "daemon.tree of the daemons, or both: auto of one, answered of the other")
 	inputs     = flag.String("inputs", "", "RDISTCC_INPUTS of the commands: auto, list or text; \"\": not set")
 	cache      = flag.Bool("cache", false, "with the cache of results")
 	security   farm.Security
@@ -158,6 +158,9 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 	if *textual {
 		*trees = "off"
 	}
+	if *trees == "both" && s.Sandbox != "strict" || *bareHosts { // nobody sends compilers to hosts with answered trees
+		*trees = "auto"
+	}
 	if s != (farm.Security{}) || *bareHosts || *trees != "auto" {
 		if err := g.Secure(ctx, s); err != nil {
 			return nil, err
@@ -169,7 +172,7 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 		}
 	}
 	args := []string{"--jobs", "3"}
-	if *trees != "auto" {
+	if *trees != "auto" && *trees != "both" {
 		if err := g.AddSettings("daemon.yaml", "daemon: {tree: "+*trees+"}\n"); err != nil {
 			return nil, err
 		}
@@ -179,6 +182,11 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 	}
 	var hosts []string
 	for _, name := range []string{"one", "two"} {
+		if name == "two" && *trees == "both" {
+			if err := g.AddSettings("daemon.yaml", "daemon: {tree: answered}\n"); err != nil { // the first one has read it
+				return nil, err
+			}
+		}
 		d, err := g.StartDaemon(ctx, name, args...)
 		if err != nil {
 			return nil, err
