@@ -195,8 +195,11 @@ func TestConfinedByGroups(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			note := row(t, "cgroup v2, Landlock ABI 2", "rdistccd, "+c.name+": a memory hog, its neighbour")
 			d := startConfined(t, g, c.user, c.config)
-			log := d.job.Output()
-			_, says, _ := strings.Cut(log, "compiles are confined")
+			// It listens before it has tried out how it confines compilers, of which it first has to know one.
+			d.job.until(t, 4*time.Minute, "say how compiles are confined", func() bool {
+				return strings.Contains(d.job.Output(), "compiles are confined") || d.job.done()
+			})
+			_, says, _ := strings.Cut(d.job.Output(), "compiles are confined")
 			says, _, _ = strings.Cut(says, "\n")
 			if !strings.Contains(says, "level="+c.level+" ") {
 				t.Errorf("got %q, want level %s", says, c.level)
