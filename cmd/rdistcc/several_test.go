@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -57,6 +58,7 @@ func TestSeveralIsTheDriver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs hundreds of compiles")
 	}
+	today := part.Of(t)
 	for _, c := range []struct {
 		words string
 		units int // compiles on a host; 0: the whole command runs here
@@ -89,6 +91,9 @@ func TestSeveralIsTheDriver(t *testing.T) {
 		{"gcc a.c -o prog", 1, true}, // the linker complains
 	} {
 		words := strings.Fields(c.words)
+		if !today.Has(c.words) {
+			continue
+		}
 		if _, err := exec.LookPath(words[0]); err != nil {
 			t.Logf("no %s here", words[0])
 			continue

@@ -61,7 +61,7 @@ func TestToolchainFromElsewhere(t *testing.T) {
 	must(t, os.Symlink(own, root+"/link"))
 	must(t, os.Mkdir(root+"/whole", 0o755))
 	must(t, os.WriteFile(root+"/whole/in it", []byte("in it\n"), 0o644))
-	for name, kind := range map[string]func(Spec) Spec{"plain": func(s Spec) Spec { return s }, "confined": confinedKinds(t)["tree"]} {
+	for name, kind := range map[string]func(Spec) Spec{"plain": func(s Spec) Spec { return s }, "confined": allKinds(t)["tree"]} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(t, kind(Spec{Root: root, Files: append(files, "/link", "/up/of its own/file"), Dirs: []string{"/whole"}}))
 			o, out := runIn(t, tr, "/", "/usr/bin/cat", own, "/link", "/up/of its own/file", "/whole/in it")
