@@ -1,6 +1,9 @@
 package main
 
 import (
+	"strconv"
+	"strings"
+
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -39,9 +42,33 @@ func (f *flow) local(why string, turn ipc.Turn) int {
 	if s := f.in.caught(); s != 0 {
 		return 128 + int(s)
 	}
+	f.hint()
 	code := f.runHere(f.cmd)
 	f.made(code)
 	return code
+}
+
+// hint says, once a build, that hosts could compile what a link with ThinLTO has the linker compile. Without a manager there are none.
+func (f *flow) hint() {
+	if f.rec.reason != reason.LinkThin || f.conn == nil || f.set.mode == ipc.ModeLocal || olderLLVM(f.rec.compiler) || f.set.getenv("CCC_OVERRIDE_OPTIONS") != "" || configured(f.cc.file) {
+		return
+	}
+	const line = "links with -flto=thin compile here; with lld 21 or later hosts can do that (rdistcc help lto)"
+	if f.set.news(line) {
+		f.set.say(1, line)
+	}
+}
+
+// olderLLVM reports whether a compiler's path says that it is of an LLVM whose lld knows no distributors (.../llvm-19/bin/clang, clang-19).
+func olderLLVM(path string) bool {
+	for _, before := range [...]string{"/llvm-", "/clang-"} {
+		i := strings.LastIndex(path, before)
+		version, _, _ := strings.Cut(path[i+1:], "/")
+		if major, err := strconv.Atoi(strings.TrimPrefix(version, before[1:])); i >= 0 && err == nil && major < 21 {
+			return true
+		}
+	}
+	return false
 }
 
 // askTurn announces a local command and waits until the manager lets it run. It

@@ -222,7 +222,7 @@ func (f *flow) makePlan() {
 	}
 	f.rec.compiler = real
 	f.rec.source = f.plan.Source
-	if f.rec.output = f.plan.Main(); f.plan.Local && f.plan.Reason == reason.Link && f.plan.Source == "" {
+	if f.rec.output = f.plan.Main(); f.plan.Local && reason.Links(f.plan.Reason) && f.plan.Source == "" {
 		f.rec.output = f.plan.Linked()
 	}
 }

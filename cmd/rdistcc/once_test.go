@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,5 +56,61 @@ func TestOncePerBuild(t *testing.T) {
 				t.Errorf("without words: said %d times", n)
 			}
 		})
+	}
+}
+
+// TestThinLinkHint: a build whose links with ThinLTO compile here is told once what has hosts do that. Links that leave their compiles to
+// a distributor already, and those that cannot, are not.
+func TestThinLinkHint(t *testing.T) {
+	m := newTestManager(t)
+	const script = "#!/bin/sh\nexit 0\n"
+	const thin, lld = "-flto=thin", "-fuse-ld=lld"
+	for i, c := range []struct {
+		clang, env string
+		words      []string
+		why        string
+		said       int
+	}{
+		{"clang", "", []string{thin, lld}, "link:thin-lto", 1},
+		{"clang-22", "", []string{"-fno-lto", thin}, "link:thin-lto", 1},
+		{"clang-19", "", []string{thin, lld}, "link:thin-lto", 0},
+		{"llvm-14/bin/clang", "", []string{thin, lld}, "link:thin-lto", 0},
+		{"llvm-21/bin/clang++", "", []string{thin, lld}, "link:thin-lto", 1},
+		{"clang", "", []string{thin, lld, "-fthinlto-distributor=/x"}, "link", 0},
+		{"clang", "", []string{thin, lld, "-Wl,--thinlto-distributor=/x"}, "link", 0},
+		{"clang", "", []string{thin, lld, "-Xlinker", "--thinlto-distributor=/x"}, "link", 0},
+		{"clang", "", []string{thin, lld, "@words"}, "link", 0},
+		{"clang", "", []string{thin, "-Wl,-plugin-opt,thinlto-index-only"}, "link", 0},
+		{"clang", "", []string{thin, "--config=x.cfg"}, "link", 0},
+		{"clang", "", []string{"-flto"}, "link:full-lto", 0},
+		{"clang", "", []string{thin, "-flto=full"}, "link:full-lto", 0},
+		{"clang", "", []string{thin, "-fno-lto"}, "link", 0},
+		{"gcc", "", []string{thin}, "link", 0},
+		{"clang", "CCC_OVERRIDE_OPTIONS=# x", []string{thin}, "link:thin-lto", 0},
+		{"clang", "RDISTCC_VERBOSE=0", []string{thin}, "link:thin-lto", 0},
+		{"clang", "RDISTCC_MODE=local", []string{thin}, "link:thin-lto", 0},
+	} {
+		b := m.bench(fmt.Sprintf("RDISTCC_BUILD=%d", i), c.env)
+		b.write("words", "-fthinlto-distributor=/x")
+		clang := b.path(c.clang)
+		if err := os.MkdirAll(filepath.Dir(clang), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		b.write(c.clang, script)
+		if err := os.Chmod(clang, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		said := 0
+		for range 3 { // of one build
+			o := b.run(append([]string{rdistcc, clang, "a.o", "-o", "x"}, c.words...)...)
+			said += strings.Count(o.stderr, "rdistcc help lto")
+			if o.code != 0 || c.said == 0 && o.stderr != "" {
+				t.Errorf("%s %v: %+v", c.clang, c.words, o)
+			}
+		}
+		if said != c.said {
+			t.Errorf("%s %s %v: said %d times, want %d", c.env, c.clang, c.words, said, c.said)
+		}
+		b.reported("local:"+c.why, "local:"+c.why, "local:"+c.why)
 	}
 }

@@ -88,7 +88,7 @@ func (f *flow) runSeveral(s *compile.Several) int {
 		return 0
 	}
 	f.cmd = command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, s.Link(objects)...)}
-	return f.local(reason.Link, ipc.TurnLocal)
+	return f.local(f.plan.Reason, ipc.TurnLocal)
 }
 
 // linkable reports whether the driver has nothing to say about the link before it compiles.

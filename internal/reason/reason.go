@@ -23,6 +23,10 @@ const (
 	Diagnostics  = "diagnostics"
 	TooBig       = "too-big"
 
+	// Of links by clang with LTO: the linker itself compiles what hosts could, the whole program at once or one module after another.
+	LinkFull = Link + ":full-lto"
+	LinkThin = Link + ":thin-lto"
+
 	// These three are followed by details: the option, what another machine could not reproduce, or what a host made.
 	UnknownOption   = "unknown-option:"
 	NotReproducible = "not-reproducible:"
@@ -85,6 +89,8 @@ type Word struct {
 // Words lists all reasons, those of the farm last. A reason that ends in a colon stands for all that begin with it.
 var Words = [...]Word{
 	{Reason: Link, Means: "linking is done here"},
+	{Reason: LinkFull, Means: "the linker compiles the whole program at once (-flto), which cannot be divided", Remedy: "-flto=thin can have hosts compile it: rdistcc help lto"},
+	{Reason: LinkThin, Means: "the linker compiles the modules itself (-flto=thin)", Remedy: "with lld 21 or later hosts can compile them: rdistcc help lto"},
 	{Reason: Preprocess, Means: "preprocessing (-E) is done here"},
 	{Reason: Dependencies, Means: "listing dependencies (-M, -MM) is done here"},
 	{Reason: Query, Means: "a query to the compiler, not a compile"},
@@ -135,6 +141,9 @@ func Find(reason string) (w Word, what string, ok bool) {
 	}
 	return Word{}, "", false
 }
+
+// Links reports whether reason says that the command links.
+func Links(reason string) bool { return reason == Link || reason == LinkFull || reason == LinkThin }
 
 // Status returns the exit status of a command that fails for a reason that the farm causes, and 0 for any other.
 func Status(reason string) uint8 {

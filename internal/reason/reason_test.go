@@ -60,6 +60,7 @@ func TestExplain(t *testing.T) {
 		"unknown-option:-fx":   "the option -fx",
 		"not-reproducible:pch": "(pch, see",
 		"doubt:object":         "the object from a host",
+		"link:full-lto":        "the linker compiles the whole program at once",
 		"timeout":              "RDISTCC_IO_TIMEOUT",
 		"none":                 "docs/reasons.md has more",
 		"timeout:x":            "docs/reasons.md has more",

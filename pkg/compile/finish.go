@@ -29,7 +29,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.sources == 0 && p.stdin:
 		local(reason.Stdin, TurnLocal)
 	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly && !p.Syntax:
-		local(reason.Link, TurnLocal)
+		local(p.links(), TurnLocal)
 	case p.sources == 0:
 		local(reason.NoSource, TurnLocal)
 	case p.stdin:
@@ -47,7 +47,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.NotReproducible+textOf[modeSyntax], TurnLocal) // compilers differ in how they name side files then
 	case !p.compile && !p.assembly && !p.Syntax && !p.cppOnly && !p.modules.only && !p.modules.unit:
 		p.Several = !p.modules.on // a source may import what an earlier one exports
-		local(reason.Link, TurnLocal)
+		local(p.links(), TurnLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):
 		local(p.reason, TurnLocal) // one of the files may be the option's argument
 	case p.sources > 1 || p.inputs > 0:

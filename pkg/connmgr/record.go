@@ -70,7 +70,7 @@ func (c *client) measure() {
 			c.m.paired.Far(what, r.Host, cpu)
 		}
 		r.HereUS = micros(time.Duration(float64(cpu) * c.m.paired.Ratio(r.Host)))
-	case r.Source != "" && r.Reason != reason.Link && cpu > 0:
+	case r.Source != "" && !reason.Links(r.Reason) && cpu > 0:
 		// On a busy machine a compile takes longer than its CPU time, but not because of itself.
 		if compiles {
 			c.m.paired.Here(what, cpu)
