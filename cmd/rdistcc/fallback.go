@@ -75,7 +75,7 @@ func olderLLVM(path string) bool {
 // reports whether the manager is still there.
 func (f *flow) askTurn(why string, turn ipc.Turn) bool {
 	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: why, Turn: turn, Compiler: f.rec.compiler,
-		Source: f.rec.source, Output: f.rec.output, Build: f.set.build, Closed: f.slot != nil && f.slot.closed}).Append(nil))
+		Source: f.rec.source, Output: f.rec.output, Build: f.set.build, Link: f.set.link, Closed: f.slot != nil && f.slot.closed}).Append(nil))
 	if err != nil {
 		return false
 	}

@@ -57,7 +57,7 @@ func (f *flow) offersPartitions(env []string, files []uintptr) ([]string, []uint
 			before += "ours"
 		}
 	}
-	return append(env, "MAKE="+me, linkEnv+"="+before), files
+	return append(env, "MAKE="+me, linkEnv+"="+before, ipc.PartVariable+"="+absolute(f.plan.Linked(), workingDir(f.set))), files
 }
 
 // hasJobserver reports whether a make above us gives the command places.

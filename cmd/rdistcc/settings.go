@@ -31,6 +31,7 @@ type settings struct {
 	cache  ipc.Cache
 	base   string // RDISTCC_BASE_DIR
 	build  string // build ID, for fair shares among builds; "": the manager finds out
+	link   string // ipc.PartVariable
 	report string
 	trace  string
 	log    string
@@ -71,6 +72,8 @@ func readSettings(env []string) *settings {
 			s.path = value
 		case safeguard:
 			s.level, _ = strconv.Atoi(value) // not a number: somebody else's variable, level 0
+		case ipc.PartVariable:
+			s.link = value
 		case "RDISTCC_HOSTS":
 			hosts = &value
 		case "DISTCC_HOSTS":
@@ -257,7 +260,7 @@ func (s *settings) childEnv() []string {
 	env := make([]string, 0, len(s.env)+1)
 	for _, kv := range s.env {
 		switch {
-		case strings.HasPrefix(kv, safeguard+"="):
+		case strings.HasPrefix(kv, safeguard+"="), strings.HasPrefix(kv, ipc.PartVariable+"="):
 			continue
 		case strings.HasPrefix(kv, "PATH=") && kv[len("PATH="):] == s.path:
 			kv = "PATH=" + s.childPath

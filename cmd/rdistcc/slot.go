@@ -44,7 +44,7 @@ func (f *flow) lease() *ipc.GoLocal {
 		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
 		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",
 		Machine: f.plan.Machine(), Unlisted: f.plan.Unlisted, Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.build, Cache: f.set.cache, Base: f.set.base,
-		Plugins: f.plugins, PluginDir: f.pluginDir, Command: f.command(cwd),
+		Plugins: f.plugins, PluginDir: f.pluginDir, Link: f.set.link, Command: f.command(cwd),
 	})
 	if here != nil {
 		return here

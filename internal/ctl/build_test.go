@@ -90,6 +90,7 @@ func TestBuildText(t *testing.T) {
 	b := &builds.Build{ID: 3, Command: []string{"make", "-j8", "X=\x1b[31m"}, Began: began, Ended: began.Add(72 * time.Second), Cores: 4, Exit: 2, Lost: 5,
 		Gain: gain.Sum{Jobs: 412, Failed: 1, Twice: 2, Asked: 391, BytesOut: 3 << 20, BytesIn: 5000, Alone: 271 * time.Second,
 			Places:  []gain.Place{{Place: "remote", Name: "a:7632", Jobs: 371}, {Place: "cached", Name: "farm", Jobs: 20}, {Place: "local", Jobs: 21, Failed: 1}},
+			Links:   []gain.Link{{Link: "/w/prog\x1b", Parts: 12, Remote: 9, Cached: 2}},
 			Reasons: []gain.Reason{{Reason: "local-share", Jobs: 10, Took: 30 * time.Second, File: "x.c"}, {Reason: "link", Jobs: 5}, {Reason: "query", Jobs: 2}, {Reason: "probe", Jobs: 2}, {Reason: "unknown-option:-fx", Jobs: 1}, {Reason: "stdin", Jobs: 1}}}}
 	text := string(buildText(b, time.Now()))
 	words := strings.Join(strings.Fields(text), " ")
@@ -97,7 +98,7 @@ func TestBuildText(t *testing.T) {
 		"rdistcc: build 3: make -j8 X=?[31m: exit status 2 took 72 s without the farm about 4m31s on 4 processors: 3.8 times as long",
 		"commands 412: 371 on hosts, 20 from the cache, 21 here; 1 failed; 2 compiled on a host and then here again",
 		"cache 20 of 391 that it was asked for (5%)", "bytes 3.0MiB sent, 4.9KiB received", "not counted up to 5 commands",
-		"a:7632 371 90% 0", "cache (farm) 20 5% 0", "here 21 5% 1", "why 21 commands ran here, the costliest reason first local-share 10 30 s",
+		"a:7632 371 90% 0", "cache (farm) 20 5% 0", "here 21 5% 1", "LINK WITH LTO PARTS ON HOSTS CACHED HERE /w/prog? 12 9 2 1", "why 21 commands ran here, the costliest reason first local-share 10 30 s",
 		"add hosts or faster ones", "(x.c)", "the option -fx for certain", "and 1 reason more",
 	} {
 		if !strings.Contains(words, want) {

@@ -171,6 +171,9 @@ func buildText(b *builds.Build, now time.Time) []byte {
 	}
 	out.Write(indent(figureLines(b)))
 	out.Write(indent(append([]byte("\n"), placeLines(&b.Gain)...)))
+	if len(b.Gain.Links) > 0 {
+		out.Write(indent(append([]byte("\n"), linkLines(b.Gain.Links)...)))
+	}
 	n := 0
 	for _, r := range b.Gain.Reasons {
 		n += r.Jobs
@@ -215,9 +218,10 @@ func failedText(g *gain.Sum) string {
 	return text
 }
 
-// maxPlaces is how many hosts a summary names, and maxReasons how many reasons.
+// maxPlaces is how many hosts a summary names, maxLinks how many links, and maxReasons how many reasons.
 const (
 	maxPlaces  = 20
+	maxLinks   = 10
 	maxReasons = 5
 )
 
@@ -237,6 +241,20 @@ func placeLines(g *gain.Sum) []byte {
 		}
 	})
 	if n := len(g.Places) - maxPlaces; n > 0 {
+		text = fmt.Appendf(text, "and %d more\n", n)
+	}
+	return text
+}
+
+// linkLines says where links with LTO had their parts compiled.
+func linkLines(list []gain.Link) []byte {
+	text := table(func(w io.Writer) {
+		fmt.Fprintln(w, "LINK WITH LTO\tPARTS\tON HOSTS\tCACHED\tHERE")
+		for _, l := range list[:min(len(list), maxLinks)] {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", plain(l.Link), l.Parts, l.Remote, l.Cached, l.Parts-l.Remote-l.Cached)
+		}
+	})
+	if n := len(list) - maxLinks; n > 0 {
 		text = fmt.Appendf(text, "and %d more\n", n)
 	}
 	return text

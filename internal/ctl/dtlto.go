@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
 // safeguard is the wrapper's variable that counts how deeply it is nested in itself.
@@ -109,6 +110,9 @@ func (c *ctl) dtlto(file string) error {
 
 	// A link that rdistcc runs marks what it runs as its own work, done here; this is not.
 	env := slices.DeleteFunc(c.environ(), func(kv string) bool { return strings.HasPrefix(kv, safeguard+"=") })
+	if output, err := filepath.Abs(all.Common.Output); err == nil && all.Common.Output != "" {
+		env = append(env, ipc.PartVariable+"="+output)
+	}
 	places, err := c.slots()
 	if err != nil {
 		places = c.cores // each compile has its own way to say that

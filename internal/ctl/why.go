@@ -109,7 +109,11 @@ func commandLines(jobs []report.JobRecord, now time.Time) []byte {
 			case report.PlaceCached:
 				where = "cache (" + r.Cached + ")"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", figure.Age(now.Sub(r.Began)), cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler)), where, cmp.Or(r.Reason, "-"), r.Exit, figure.Micros(uint64(r.TotalUS)))
+			file := cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler))
+			if r.Link != "" {
+				file = filepath.Base(r.Link) + ": " + file
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", figure.Age(now.Sub(r.Began)), file, where, cmp.Or(r.Reason, "-"), r.Exit, figure.Micros(uint64(r.TotalUS)))
 		}
 	})
 }
@@ -121,12 +125,12 @@ func whyText(w *report.Why, now time.Time) []byte {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		jobText(&b, &w.Jobs[i], now)
+		jobText(&b, &w.Jobs[i], w.Parts[w.Jobs[i].ID], now)
 	}
 	return b.Bytes()
 }
 
-func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
+func jobText(b *bytes.Buffer, r *report.JobRecord, parts map[string]int, now time.Time) {
 	place := "ran on " + r.Host
 	switch r.Place() {
 	case report.PlaceLocal:
@@ -158,6 +162,12 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	}
 	if r.Output != "" {
 		line("output", "%s", r.Output)
+	}
+	if r.Link != "" {
+		line("part of", "the link of %s", r.Link)
+	}
+	if n := parts[report.PlaceRemote] + parts[report.PlaceCached] + parts[report.PlaceLocal]; n > 0 {
+		line("parts", "%d: %d on hosts, %d from the cache, %d here", n, parts[report.PlaceRemote], parts[report.PlaceCached], parts[report.PlaceLocal])
 	}
 	if r.Cwd != "" {
 		line("directory", "%s", r.Cwd)

@@ -23,6 +23,8 @@ type Sum struct {
 	BytesIn  uint64 `json:"bytes_in"`
 	// Reasons are why commands ran here, the costliest first. Those that were ended from outside have none.
 	Reasons []Reason `json:"reasons"`
+	// Links are those with LTO, by the names of their outputs.
+	Links []Link `json:"links,omitempty"`
 	// Work is what all commands take together on one processor of this machine, and Alone what the build would have
 	// taken on all of them. Both are estimates.
 	Work  time.Duration `json:"work_ns"`
@@ -47,6 +49,14 @@ type Reason struct {
 	worst  time.Duration
 }
 
+// Link says where the parts of a program were compiled that a link with LTO has left.
+type Link struct {
+	Link   string `json:"link"` // its output
+	Parts  int    `json:"parts"`
+	Remote int    `json:"remote"`
+	Cached int    `json:"cached"`
+}
+
 // Of returns the number of commands that ended in a place, as in report.JobRecord.Place.
 func (s *Sum) Of(place string) (n int) {
 	for _, p := range s.Places {
@@ -62,12 +72,16 @@ type Tally struct {
 	sum     Sum
 	places  map[Place]*Place // by their Place and Name
 	reasons map[string]*Reason
+	links   map[string]*Link
 	spans   []span // from began
 	began   time.Time
 }
 
-// maxReasons bounds the reasons that are told apart: some name an option.
-const maxReasons = 1000
+// maxReasons bounds the reasons that are told apart: some name an option. So does maxLinks.
+const (
+	maxReasons = 1000
+	maxLinks   = 1000
+)
 
 // Add adds a command that has ended.
 func (t *Tally) Add(r *report.JobRecord) {
@@ -94,6 +108,7 @@ func (t *Tally) Add(r *report.JobRecord) {
 	case report.PlaceCached:
 		key.Name = r.Cached
 	}
+	t.addLink(r)
 	p := t.places[key]
 	if p == nil {
 		p = &Place{Place: key.Place, Name: key.Name}
@@ -123,6 +138,27 @@ func (t *Tally) addReason(r *report.JobRecord, took time.Duration) {
 	x.Took += took
 	if file := cmp.Or(r.Source, r.Output); file != "" && (x.File == "" || took > x.worst) {
 		x.File, x.worst = file, took
+	}
+}
+
+func (t *Tally) addLink(r *report.JobRecord) {
+	x := t.links[r.Link]
+	if x == nil {
+		if r.Link == "" || len(t.links) >= maxLinks {
+			return
+		}
+		if t.links == nil {
+			t.links = make(map[string]*Link)
+		}
+		x = &Link{Link: r.Link}
+		t.links[r.Link] = x
+	}
+	x.Parts++
+	switch r.Place() {
+	case report.PlaceRemote:
+		x.Remote++
+	case report.PlaceCached:
+		x.Cached++
 	}
 }
 
@@ -164,6 +200,10 @@ func (t *Tally) Sum(began, ended time.Time, cores int) Sum {
 	slices.SortFunc(s.Reasons, func(x, y Reason) int {
 		return cmp.Or(cmp.Compare(y.Took, x.Took), cmp.Compare(y.Jobs, x.Jobs), cmp.Compare(x.Reason, y.Reason))
 	})
+	for _, l := range t.links {
+		s.Links = append(s.Links, *l)
+	}
+	slices.SortFunc(s.Links, func(x, y Link) int { return cmp.Or(cmp.Compare(y.Parts, x.Parts), cmp.Compare(x.Link, y.Link)) })
 	list := make([]span, len(t.spans))
 	shift := t.began.Sub(began)
 	if len(list) == 0 {

@@ -150,7 +150,7 @@ func (c *chrome) span(s *Span, cat string, group, lane int, args map[string]any)
 // args are what is shown of a command that is selected.
 func args(r *report.JobRecord) map[string]any {
 	all := map[string]any{"job": r.ID, "exit": r.Exit, "place": r.Place()}
-	for name, v := range map[string]string{"compiler": r.Compiler, "output": r.Output, "directory": r.Cwd, "host": r.Host, "reason": r.Reason,
+	for name, v := range map[string]string{"compiler": r.Compiler, "output": r.Output, "directory": r.Cwd, "link": r.Link, "host": r.Host, "reason": r.Reason,
 		"detail": r.Detail, "cache": r.Cached, "inputs": r.Inputs, "carrier": r.Carrier, "rule": r.Rule, "second host": r.Hedged} {
 		if v != "" {
 			all[name] = v

@@ -23,7 +23,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 		return errProtocol
 	}
 	c.begin(f.Source, f.Output, f.Compiler)
-	c.lease, c.asked, c.record.Cwd = f, time.Now(), f.Cwd
+	c.lease, c.asked, c.record.Cwd, c.record.Link = f, time.Now(), f.Cwd, f.Link
 	c.belongsTo(c.build())
 	if no := c.prepare(); no != nil {
 		c.untried = true

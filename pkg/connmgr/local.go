@@ -43,6 +43,7 @@ func (c *client) onLocal(f *ipc.Local) error {
 	switch {
 	case c.id == 0:
 		c.begin(f.Source, f.Output, f.Compiler)
+		c.record.Link = f.Link
 		if f.Build != "" { // otherwise nobody asks, and finding out takes time
 			c.belongsTo(machine.NamedBuild(c.uid, f.Build))
 		}

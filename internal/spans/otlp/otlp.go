@@ -266,7 +266,7 @@ func command(trace, root string, r *report.JobRecord) []span {
 	s := newSpan(trace, spanID(trace, r.ID, r.Began, ""), root, kindInternal, &whole)
 	s.Attrs = []attribute{text("rdistcc.place", r.Place()), number("process.exit.code", uint64(r.Exit))}
 	for _, a := range []struct{ key, v string }{{"rdistcc.compiler", r.Compiler}, {"rdistcc.source", r.Source}, {"rdistcc.output", r.Output},
-		{"process.working_directory", r.Cwd}, {"rdistcc.host", r.Host}, {"rdistcc.reason", r.Reason}, {"rdistcc.cache", r.Cached}} {
+		{"process.working_directory", r.Cwd}, {"rdistcc.link", r.Link}, {"rdistcc.host", r.Host}, {"rdistcc.reason", r.Reason}, {"rdistcc.cache", r.Cached}} {
 		if a.v != "" {
 			s.Attrs = append(s.Attrs, text(a.key, a.v))
 		}

@@ -59,6 +59,7 @@ func (m *Lease) append(b []byte, k Kind) []byte {
 	b = wire.AppendString(b, m.Base)
 	b = wire.AppendStrings(b, m.Plugins)
 	b = wire.AppendString(b, m.PluginDir)
+	b = wire.AppendString(b, m.Link)
 	b = m.Command.append(b)
 	return end(b, at)
 }
@@ -119,6 +120,7 @@ func (m *Lease) Parse(p []byte) error {
 	m.Base = d.Text()
 	m.Plugins = d.strings()
 	m.PluginDir = d.Text()
+	m.Link = d.Text()
 	m.Command = d.command()
 	if m.Mode > ModeLocal || m.Fallback > FallbackForbidden || m.Cache > CacheRead {
 		d.Fail("not a value of this field")
@@ -269,6 +271,7 @@ func (m *Local) Append(b []byte) []byte {
 	b = wire.AppendString(b, m.Source)
 	b = wire.AppendString(b, m.Output)
 	b = wire.AppendString(b, m.Build)
+	b = wire.AppendString(b, m.Link)
 	b = wire.AppendBool(b, m.Closed)
 	return end(b, at)
 }
@@ -286,6 +289,7 @@ func (m *Local) Parse(p []byte) error {
 	m.Source = d.Text()
 	m.Output = d.Text()
 	m.Build = d.Text()
+	m.Link = d.Text()
 	m.Closed = d.Bool()
 	if m.Turn > TurnLocal {
 		d.Fail("not a value of this field")

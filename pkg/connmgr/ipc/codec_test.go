@@ -20,7 +20,7 @@ type message interface {
 var messages = map[Kind]message{
 	KindLease: &Lease{Version: Version, Hosts: "a b", Mode: ModeRemote, Fallback: FallbackForbidden, Compiler: "/usr/bin/gcc", Source: "a b.c",
 		Output: "o/a.o", Cwd: "/src", IOTimeoutMS: 5000, BackoffMS: NoBackoff, List: []string{"-M"}, Preprocess: []string{"-E", "x"},
-		Language: "c++", NeedTree: true, Machine: []string{"-march=native"}, Unlisted: []string{"-mnew"}, Path: "/bin", Libraries: "/l", Build: "b", Cache: CacheRefresh, Base: "/b", Plugins: []string{"/p/a.so"}, PluginDir: "/p"},
+		Language: "c++", NeedTree: true, Machine: []string{"-march=native"}, Unlisted: []string{"-mnew"}, Path: "/bin", Libraries: "/l", Build: "b", Cache: CacheRefresh, Base: "/b", Plugins: []string{"/p/a.so"}, PluginDir: "/p", Link: "/w/prog"},
 	KindLeased: &Leased{Job: 1 << 40, SourceMax: 32 << 20, Family: "gcc", Major: 12, Direct: []string{"/cc1", "-E"},
 		Tree: true, Fast: true, Include: []string{"/usr/include"}, Native: []string{"-march=x"}, NativeOrder: true},
 	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: reason.ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true},
@@ -101,7 +101,7 @@ func TestTruncatedAndLongFrames(t *testing.T) {
 func TestLeaseBytes(t *testing.T) {
 	m := Lease{Version: 1, Hosts: "h", Mode: ModeRemote, Fallback: FallbackForbidden, Compiler: "/c", Source: "s", Output: "", Cwd: "/", IOTimeoutMS: 0x01020304, BackoffMS: 5}
 	want := "2a000000" + "01" + "01" + "01000000" + "68" + "01" + "02" + "02000000" + "2f63" + "01000000" + "73" + "00000000" + "01000000" + "2f" +
-		"04030201" + "05000000" + "00000000" + "00000000" + "00000000" + "00" + "00000000" + "00000000" + "00000000" + "00000000" + "00000000" + "00" + "00000000" + "00000000" + "00000000" + "00"
+		"04030201" + "05000000" + "00000000" + "00000000" + "00000000" + "00" + "00000000" + "00000000" + "00000000" + "00000000" + "00000000" + "00" + "00000000" + "00000000" + "00000000" + "00000000" + "00"
 	want = strings.Replace(want, "2a", hex.EncodeToString([]byte{byte(len(want)/2 - 4)}), 1)
 	if got := hex.EncodeToString(m.Append(nil)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

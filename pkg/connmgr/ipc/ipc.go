@@ -50,11 +50,14 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 11
+const Version = 12
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
 const DistccList = "# of DISTCC_DIR\n"
+
+// PartVariable is the variable by which a link tells the wrappers that it starts that they compile parts of its program: Lease.Link.
+const PartVariable = "_RDISTCC_PART_OF"
 
 // MaxFrame bounds a frame, in bytes after the length.
 const MaxFrame = 4 << 20
@@ -164,6 +167,8 @@ type Lease struct {
 	Plugins []string
 	// PluginDir is where the command's compiler looks for those that the command names without a directory; empty: there are none.
 	PluginDir string
+	// Link is the output, by its absolute name, of the link that has the command compile a part of its program; empty: none.
+	Link string
 	// Command is what the manager needs to make the job by itself if it knows what the compile reads. It is
 	// nil if the manager must not do that.
 	Command *Command
@@ -317,7 +322,7 @@ type Local struct {
 	Reason                   string
 	Turn                     Turn
 	Compiler, Source, Output string
-	Build                    string // as in Lease
+	Build, Link              string // as in Lease
 	// Closed says that the source of the slot leased on this connection, if any, is no longer open outside the
 	// manager, so the slot may be used again.
 	Closed bool

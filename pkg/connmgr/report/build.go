@@ -33,7 +33,7 @@ func (b *Book) OfBuild(build, from uint64) BuildJobs {
 			continue
 		}
 		const figures = 1 << 10 // the rest of a record
-		size += figures + len(r.Compiler) + len(r.Source) + len(r.Output) + len(r.Cwd) + len(r.Reason) + len(r.Detail) + len(r.Rule) + len(r.Missed)
+		size += figures + len(r.Compiler) + len(r.Source) + len(r.Output) + len(r.Cwd) + len(r.Link) + len(r.Reason) + len(r.Detail) + len(r.Rule) + len(r.Missed)
 		if size > maxTold && len(out.Jobs) > 0 {
 			out.More = true
 			break

@@ -309,6 +309,7 @@ type JobRecord struct {
 	Source   string    `json:"source,omitempty"`
 	Output   string    `json:"output,omitempty"`
 	Cwd      string    `json:"cwd,omitempty"`
+	Link     string    `json:"link,omitempty"` // output of the link with LTO that it compiled a part of
 	Local    bool      `json:"local"`
 	Host     string    `json:"host,omitempty"`
 	Reason   string    `json:"reason,omitempty"`

@@ -11,6 +11,8 @@ type Why struct {
 	File string `json:"file"`
 	// Jobs are at most maxWhy such commands, the newest first.
 	Jobs []JobRecord `json:"jobs"`
+	// Parts are, by the ID of each of them that is a link with LTO, where what it had compiled has ended (JobRecord.Place).
+	Parts map[uint64]map[string]int `json:"parts,omitempty"`
 	// Remembered is how many commands were searched, and Since the time of the oldest.
 	Remembered int       `json:"remembered"`
 	Since      time.Time `json:"since"`
@@ -82,5 +84,25 @@ func why(names []string, since time.Time, n int, at func(int) *JobRecord) Why {
 			w.Jobs = append(w.Jobs, *r)
 		}
 	}
+	for i := range n {
+		w.addPart(at(i))
+	}
 	return w
+}
+
+// addPart counts a command that was a part of one of the links.
+func (w *Why) addPart(part *JobRecord) {
+	for i := range w.Jobs {
+		r := &w.Jobs[i]
+		if part.Link == "" || likeness(r.Output, r.Cwd, part.Link) < 2 || part.Began.Before(r.Began) || part.Ended.After(r.Ended) {
+			continue
+		}
+		if w.Parts == nil {
+			w.Parts = make(map[uint64]map[string]int)
+		}
+		if w.Parts[r.ID] == nil {
+			w.Parts[r.ID] = make(map[string]int)
+		}
+		w.Parts[r.ID][part.Place()]++
+	}
 }

@@ -79,6 +79,9 @@ func TestDistributor(t *testing.T) {
 	if got.status != 0 || got.out != "" || strings.Count(got.where, "remote:") != len(commands) {
 		t.Fatalf("exit %d, %s: %s%s", got.status, got.where, got.out, s.log())
 	}
+	if why := s.run("why", output(commands[0])).out; !strings.Contains(why, "the link of "+filepath.Join(s.work, "x")+"\n") {
+		t.Errorf("why names no link: %s", why)
+	}
 	for _, c := range commands {
 		ours, err := os.ReadFile(output(c))
 		if err != nil {

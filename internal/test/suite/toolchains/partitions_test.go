@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -73,7 +74,33 @@ func TestPartitions(t *testing.T) {
 				continue
 			}
 			s.equal(link...)
+			s.named(n, link...)
 		}
+	}
+}
+
+// named runs a link as a build, and fails the test unless all say of which link its n parts are, and of the link where they ended.
+func (s *site) named(n int, link ...string) {
+	s.Helper()
+	s.Vars = append(s.Vars, "XDG_STATE_HOME="+s.Dir)
+	said := s.run(slices.Concat([]string{"build", "--no-progress", "--", s.Wrapper}, link)...)
+	output := filepath.Join(s.work, "x.o")
+	if words := strings.Join(strings.Fields(said.out), " "); !strings.Contains(words, fmt.Sprintf("HERE %s %d %d 0 0", output, n, n)) {
+		s.Errorf("the build's summary has no %d parts of %s: %s", n, output, said.out)
+	}
+	if why := s.run("why", output).out; !strings.Contains(why, fmt.Sprintf("%d: %d on hosts, 0 from the cache, 0 here", n, n)) {
+		s.Errorf("why does not tell of %d parts: %s", n, why)
+	}
+	if list := s.run("why").out; strings.Count(list, " x.o: /") < n {
+		s.Errorf("the list of commands names no link: %s", list)
+	}
+	trace := s.run("trace").out
+	if named := fmt.Sprintf("%q:%q", "link", output); strings.Count(trace, named) < n {
+		s.Errorf("the trace has no %s: %s", named, trace)
+	}
+	part := regexp.MustCompile(`/[^ "]*\.ltrans[0-9]+\.o`).FindString(trace)
+	if why := s.run("why", part).out; !strings.Contains(why, "part of     the link of "+output+"\n") {
+		s.Errorf("of %s why says: %s", part, why)
 	}
 }
 
