@@ -55,6 +55,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.NotReproducible+"several-sources", TurnLocal)
 	case p.assembles() && (!p.compile || p.assembly || p.Syntax || p.extra.profile || len(p.extra.files) > 0 || p.oddSides()):
 		local(reason.Assembler, TurnLocal) // further files, or text instead of an object
+	case (p.Language == langLTO || p.ltrans) && p.extra.wants(splitDwarf):
+		local(reason.NotReproducible+textOf[splitDwarf], TurnLocal) // gcc 11 and 12 write another identifier each time (dwo_id)
 	case p.Language == langOther, p.Language == langIR && p.unfitIR(), (p.Language == langLTO || p.ltrans) && !p.partition():
 		local(reason.NotReproducible+"language", TurnLocal)
 	case p.index != "" && p.Language != langIR:

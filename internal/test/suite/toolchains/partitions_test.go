@@ -176,3 +176,41 @@ func TestPartitionsThatFail(t *testing.T) {
 		t.Errorf("exit %d, %s; without rdistcc %v, %s", got.status, got.out, err, want)
 	}
 }
+
+// TestSplitPartitions: with -gsplit-dwarf the link runs as without us, and leaves its .dwo files. gcc compiles some partitions to other
+// bytes each time, so they stay here, with a reason.
+func TestSplitPartitions(t *testing.T) {
+	s := prepare(t, "")
+	if _, err := exec.LookPath("make"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.start()
+	objects := s.program(2)
+	for i, name := range objects {
+		objects[i] = strings.TrimSuffix(name, ".c") + ".o"
+		s.plainly("gcc", "-O2", "-g", "-flto", "-c", name, "-o", objects[i])
+	}
+	link := slices.Concat([]string{"gcc", "-O2", "-g", "-gsplit-dwarf", "-flto=2", "--param=lto-min-partition=10", "-flto-partition=max"}, objects, []string{"-o", "x.o"})
+	split := func() (names []string) {
+		files, err := filepath.Glob(filepath.Join(s.work, "*.dwo"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if fi, err := os.Stat(f); err == nil && fi.Size() > 0 {
+				names = append(names, f)
+			}
+			os.Remove(f)
+		}
+		return names
+	}
+	s.plainly(link...)
+	want := split()
+	got := s.run(link...)
+	if names := split(); got.status != 0 || got.out != "" || len(want) < 2 || !slices.Equal(names, want) {
+		t.Errorf("exit %d, %s: %v, want %v", got.status, got.out, names, want)
+	}
+	if n := strings.Count(got.where, "local:not-reproducible:split-dwarf"); n != len(want) {
+		t.Errorf("%d partitions for that reason, want %d: %s", n, len(want), got.where)
+	}
+}
