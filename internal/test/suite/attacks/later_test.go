@@ -13,12 +13,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// later makes what the attacks of corpus/later.txt bring: bitcode, indexes of ThinLTO and compiled modules that are hostile. Where a
+// later makes what the attacks of corpus/later.txt bring: bitcode, indexes of ThinLTO, gcc's partitions and compiled modules that are hostile. Where a
 // compiler or a tool for that is missing, what it would make is a file that is none.
 func (c *canaries) later(t *testing.T) {
 	t.Helper()
-	ir, modules := filepath.Join(c.dir, "evil/ir"), filepath.Join(c.dir, "evil/modules")
-	for _, dir := range []string{ir, modules} {
+	ir, lto, modules := filepath.Join(c.dir, "evil/ir"), filepath.Join(c.dir, "evil/lto"), filepath.Join(c.dir, "evil/modules")
+	for _, dir := range []string{ir, lto, modules} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -71,6 +71,22 @@ func (c *canaries) later(t *testing.T) {
 	}
 	for i := range 2 {
 		write(filepath.Join(ir, fmt.Sprintf("truncated-%d", i)), a[:len(a)*(i+1)/3])
+	}
+
+	// Partitions of links with LTO by gcc, as a link keeps them with -save-temps. The assembly in them names files, and the assembler reads those.
+	// The link itself fails, as it assembles them.
+	partition := func(name, asm string) []byte {
+		const link = "gcc -O2 -fPIC -flto -c $0.c -o $0.unit && { gcc -O2 -shared -nostdlib -flto -flto-partition=one -save-temps $0.unit -o $0.so 2>/dev/null; mv $0.so.ltrans0.o $0.o; }"
+		return made(lto, name+".o", name+".c", fmt.Sprintf("__asm__(%q);\nint f(int a) { return a + 1; }\n", asm), "sh", "-c", link, name)
+	}
+	for name, asm := range map[string]string{
+		"incbin": `.incbin "` + c.names["SECRET"] + `"`, "private": `.incbin "` + c.names["PRIVATE"] + `"`, "include": `.include "/etc/shadow"`, "upward": `.incbin "../../../../../../..` + c.names["SECRET"] + `"`,
+	} {
+		partition(name, asm)
+	}
+	good := partition("a", "")
+	for i := range 4 {
+		write(filepath.Join(lto, fmt.Sprintf("truncated-%d.o", i)), good[:len(good)*i/4])
 	}
 
 	const unit = "export module m;\nexport inline int f(int a) { return a + 1; }\n"
