@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // distributed writes a file for a distributor with compiles by a script in place of the wrapper, and returns its name.
@@ -79,8 +81,37 @@ func TestDistributedTrouble(t *testing.T) {
 	} {
 		s.want(101, "", what, "dtlto", s.file("bad.json", text))
 	}
+	two := `{"common":{"args":["cc"]},"jobs":[{"outputs":["d/x.o"]},{"outputs":["./d//x.o"]}]}`
+	s.want(101, "", "two jobs make ./d//x.o", "dtlto", s.file("two.json", two))
 	s.want(int(reason.ExitIO), "", "no such file", "dtlto", filepath.Join(s.dir, "none"))
 	s.want(101, "", "needs a FILE", "dtlto")
+}
+
+// TestDistributedMany: all of 5,000 compiles run, as many at a time as there are places.
+func TestDistributedMany(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts 5,000 programs")
+	}
+	part.Skip(t)
+	s := newShell(t)
+	s.env["RDISTCC_HOSTS"] = "localhost/8"
+	copies, err := exec.LookPath("cp") // in place of the wrapper: a shell takes ten times as long
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(s.dir, "bin"), 0o777), os.Symlink(copies, filepath.Join(s.dir, "bin/rdistcc"))); err != nil {
+		t.Fatal(err)
+	}
+	const jobs = 5000
+	module := s.file("m.o", "module")
+	var b strings.Builder
+	for i := range jobs {
+		fmt.Fprintf(&b, `,{"args":["%[2]s/%[1]d.native.o"],"inputs":[%[3]q],"outputs":["%[2]s/%[1]d.native.o"]}`, i, s.dir, module)
+	}
+	s.want(0, "", "", "dtlto", s.file("many.json", fmt.Sprintf(`{"common":{"args":[%q]},"jobs":[%s]}`, module, b.String()[1:])))
+	if made, err := filepath.Glob(filepath.Join(s.dir, "*.native.o")); err != nil || len(made) != jobs {
+		t.Errorf("%v, %d outputs", err, len(made))
+	}
 }
 
 // TestLinkerGone: compiles end when the linker has.
