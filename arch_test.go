@@ -123,7 +123,7 @@ var edges = map[string][]string{
 	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},
 	"internal/exp/offload":         {"internal/exp", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
 	"internal/figure":              {},
-	"internal/gain":                {"pkg/connmgr/report"},
+	"internal/gain":                {"internal/reason", "pkg/connmgr/report"}, // which reasons are those of compiles
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk", "internal/tcpaddr"},
 	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for

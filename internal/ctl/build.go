@@ -39,23 +39,28 @@ const (
 
 func (c *ctl) buildCommand() *cobra.Command {
 	var noProgress bool
+	var most limits
 	cmd := &cobra.Command{
 		Use:   "build [--] COMMAND [ARG]...",
 		Short: "Run a build, and say at its end what the farm has gained",
 		Long: "Runs a command that builds something with rdistcc, such as make. When it has ended, standard error gets a\n" +
 			"summary: how long it took and would have taken without the farm (an estimate), where its compiles ran, what came\n" +
 			"from the cache, and why the rest ran locally, with remedies. On a terminal, the last line shows the progress.\n" +
-			"The exit status is the command's. rdistcc builds lists past builds; docs/builds.md explains the figures.",
-		Example: "  rdistcc build -- make -j32 CC=\"rdistcc gcc\"\n  rdistcc build ninja",
+			"The exit status is the command's. If that is 0 and more of the build's compiles ran here, or were missing in the cache,\n" +
+			"than --max-local and --max-misses allow, it is 120, and a line says why. rdistcc builds lists past\n" +
+			"builds; docs/builds.md explains the figures.",
+		Example: "  rdistcc build -- make -j32 CC=\"rdistcc gcc\"\n  rdistcc build ninja\n  rdistcc build --max-local 10% --max-misses 20% -- make -j32",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
 				return failf(reason.ExitArguments, "build needs a COMMAND, as in: rdistcc build -- make -j32")
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return c.build(args, !noProgress) },
+		RunE: func(_ *cobra.Command, args []string) error { return c.build(args, !noProgress, &most) },
 	}
 	cmd.Flags().BoolVar(&noProgress, "no-progress", false, "show no progress")
+	cmd.Flags().Var(&most.local, "max-local", "exit with 120 if a larger `SHARE` of the compiles ran here, as in 10%")
+	cmd.Flags().Var(&most.misses, "max-misses", "exit with 120 if a larger `SHARE` was missing in the cache, as in 20%")
 	cmd.Flags().SetInterspersed(false) // options of the command are its own
 	return cmd
 }
@@ -65,8 +70,9 @@ func (c *ctl) buildStore() *builds.Store {
 	return builds.Open(filepath.Join(cmp.Or(config.StateHome(c.getenv), ipc.StateDir(c.getenv)), "builds"))
 }
 
-// build runs a command, and says what became of the compiles in it. Its error has the command's exit status.
-func (c *ctl) build(words []string, progress bool) error {
+// build runs a command, and says what became of the compiles in it. Its error has the command's exit status, or says which
+// of the limits most it has exceeded.
+func (c *ctl) build(words []string, progress bool, most *limits) error {
 	child, err := c.child(words)
 	if err != nil {
 		return err
@@ -102,6 +108,12 @@ func (c *ctl) build(words []string, progress bool) error {
 	c.tell(log, follow)
 	if exit != 0 {
 		return &exitError{code: exit}
+	}
+	if most.set() && log.Build.Gain.Jobs == 0 && follow.err != nil && !errors.Is(follow.err, errNoManager) {
+		return failf(reason.ExitLimit, "whether the build keeps to its limits is not known, as the manager gave no answer")
+	}
+	if over := most.judge(&log.Build.Gain); len(over) > 0 {
+		return failf(reason.ExitLimit, "%s", strings.Join(over, "; and "))
 	}
 	return nil
 }

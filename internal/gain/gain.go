@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
@@ -18,6 +19,13 @@ type Sum struct {
 	// Places are where they ran: hosts first, then tiers of the cache, then this machine, each by its number.
 	Places []Place `json:"places"`
 	Asked  int     `json:"asked"` // commands for which the cache was asked
+	Hits   int     `json:"hits"`  // of these, those that it had a result for
+	// Compiles are the commands that compiled a source, wherever that was, and CompilesHere those of them that did so here,
+	// without those that were ended from outside.
+	Compiles     int `json:"compiles"`
+	CompilesHere int `json:"compiles_here"`
+	// Missed are why the cache had no result, the most frequent reason first, as far as that is known.
+	Missed []Missed `json:"missed,omitempty"`
 	// BytesOut and BytesIn are what was sent to hosts and received.
 	BytesOut uint64 `json:"bytes_out"`
 	BytesIn  uint64 `json:"bytes_in"`
@@ -57,6 +65,15 @@ type Link struct {
 	Cached int    `json:"cached"`
 }
 
+// Missed is why the cache had no result of commands.
+type Missed struct {
+	Why  string `json:"why"` // in words, as report.JobRecord.Missed
+	Jobs int    `json:"jobs"`
+}
+
+// maxMissed is how many of these a Sum names.
+const maxMissed = 20
+
 // Of returns the number of commands that ended in a place, as in report.JobRecord.Place.
 func (s *Sum) Of(place string) (n int) {
 	for _, p := range s.Places {
@@ -73,6 +90,7 @@ type Tally struct {
 	places  map[Place]*Place // by their Place and Name
 	reasons map[string]*Reason
 	links   map[string]*Link
+	missed  map[string]int
 	spans   []span // from began
 	began   time.Time
 }
@@ -86,7 +104,7 @@ const (
 // Add adds a command that has ended.
 func (t *Tally) Add(r *report.JobRecord) {
 	if t.places == nil {
-		t.places, t.reasons, t.began = make(map[Place]*Place), make(map[string]*Reason), r.Began
+		t.places, t.reasons, t.missed, t.began = make(map[Place]*Place), make(map[string]*Reason), make(map[string]int), r.Began
 	}
 	here := hereOf(r)
 	t.spans = append(t.spans, span{r.Began.Sub(t.began), max(r.Ended.Sub(t.began), r.Began.Sub(t.began)), here})
@@ -97,6 +115,18 @@ func (t *Tally) Add(r *report.JobRecord) {
 	s.BytesIn += r.BytesIn
 	if r.Asked {
 		s.Asked++
+		switch _, seen := t.missed[r.Missed]; {
+		case r.Cached != "" && !r.Local:
+			s.Hits++
+		case r.Missed != "" && (seen || len(t.missed) < maxReasons):
+			t.missed[r.Missed]++
+		}
+	}
+	if !r.Local || r.Finished && reason.Compiles(r.Reason) {
+		s.Compiles++
+		if r.Local {
+			s.CompilesHere++
+		}
 	}
 	if r.Twice {
 		s.Twice++
@@ -204,6 +234,13 @@ func (t *Tally) Sum(began, ended time.Time, cores int) Sum {
 		s.Links = append(s.Links, *l)
 	}
 	slices.SortFunc(s.Links, func(x, y Link) int { return cmp.Or(cmp.Compare(y.Parts, x.Parts), cmp.Compare(x.Link, y.Link)) })
+	for why, n := range t.missed {
+		s.Missed = append(s.Missed, Missed{why, n})
+	}
+	slices.SortFunc(s.Missed, func(x, y Missed) int {
+		return cmp.Or(cmp.Compare(y.Jobs, x.Jobs), cmp.Compare(x.Why, y.Why))
+	})
+	s.Missed = s.Missed[:min(len(s.Missed), maxMissed)]
 	list := make([]span, len(t.spans))
 	shift := t.began.Sub(began)
 	if len(list) == 0 {

@@ -72,6 +72,7 @@ const (
 	ExitDenied     = 113
 	ExitNoHosts    = 116
 	ExitTimeout    = 118
+	ExitLimit      = 120 // a build exceeded a limit that it was given; distcc has no such case
 )
 
 // Word is a reason with its properties.
@@ -149,6 +150,15 @@ func Links(reason string) bool { return reason == Link || reason == LinkFull || 
 func Status(reason string) uint8 {
 	w, _, _ := Find(reason)
 	return w.Status
+}
+
+// Compiles reports whether a command that ran here for a reason compiles a source, which a host might have done.
+func Compiles(reason string) bool {
+	switch reason {
+	case Link, Preprocess, Dependencies, Query, NoSource, Probe:
+		return false
+	}
+	return true
 }
 
 // Explain returns, in a few words, what docs/reasons.md says about a reason.
