@@ -50,13 +50,19 @@ func (f *flow) local(why string, turn ipc.Turn) int {
 
 // hint says, once a build, that hosts could compile what a link with ThinLTO has the linker compile. Without a manager there are none.
 func (f *flow) hint() {
-	if f.rec.reason != reason.LinkThin || f.conn == nil || f.set.mode == ipc.ModeLocal || olderLLVM(f.rec.compiler) || f.set.getenv("CCC_OVERRIDE_OPTIONS") != "" || configured(f.cc.file) {
+	if f.rec.reason != reason.LinkThin || f.conn == nil || f.set.mode == ipc.ModeLocal || tried(f.plan.Linked()) || olderLLVM(f.rec.compiler) || f.set.getenv("CCC_OVERRIDE_OPTIONS") != "" || configured(f.cc.file) {
 		return
 	}
 	const line = "links with -flto=thin compile here; with lld 21 or later hosts can do that (rdistcc help lto)"
 	if f.set.news(line) {
 		f.set.say(1, line)
 	}
+}
+
+// tried reports whether a link's output is that of a configure test. Some of them fail if anything is printed.
+func tried(output string) bool {
+	base := output[strings.LastIndexByte(output, '/')+1:]
+	return strings.HasPrefix(base, "conftest") || strings.HasPrefix(base, "cmTC_") || strings.Contains(output, "meson-private/")
 }
 
 // olderLLVM reports whether a compiler's path says that it is of an LLVM whose lld knows no distributors (.../llvm-19/bin/clang, clang-19).
