@@ -290,7 +290,7 @@ func TestGroupsOfTheKernel(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, user %d", p.pkg, user), func(t *testing.T) {
 				row(t, "cgroup v2, Landlock ABI 2", fmt.Sprintf("tests of internal/%s, user %d: memory, tasks, processor, neighbours", p.pkg, user))
 				group := fmt.Sprintf("test-%s-%d", p.pkg, user)
-				out, status := g.Exec(t, fmt.Sprintf("busybox unshare -m sh /share/confine.sh %s %d /bin/%s.test -test.v -test.timeout 4m -test.run '%s'; s=$?; find /sys/fs/cgroup/%[1]s -type d; rmdir /sys/fs/cgroup/%[1]s/daemon /sys/fs/cgroup/%[1]s; exit $s", group, user, p.pkg, p.run), 5*time.Minute)
+				out, status := g.Exec(t, fmt.Sprintf("busybox unshare -m sh /share/confine.sh %s %d /bin/%s.test -test.v -test.timeout 15m -test.run '%s'; s=$?; find /sys/fs/cgroup/%[1]s -type d; rmdir /sys/fs/cgroup/%[1]s/daemon /sys/fs/cgroup/%[1]s; exit $s", group, user, p.pkg, p.run), 16*time.Minute)
 				if status != 0 || !strings.Contains(out, "--- PASS") || strings.Contains(out, "--- SKIP") {
 					t.Errorf("exit status %d\n%s", status, tail(out, 60))
 				}
