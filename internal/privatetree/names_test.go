@@ -3,10 +3,14 @@
 package privatetree
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
@@ -125,5 +129,34 @@ func TestAnsweredDescriptors(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(whole, "inside")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnsweredWhileInterrupted: a signal to the process that answers, such as those of its runtime, makes no call return anything else. A
+// file that is opened in vain as descriptor 0 would be an empty header.
+func TestAnsweredWhileInterrupted(t *testing.T) {
+	tr := withAnswers(t, nil)
+	must(t, tr.Write("/work/f", []byte("ok\n"), when, false))
+	ended := make(chan struct{})
+	done := make(chan struct{})
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", tr.proc.Pid))
+	must(t, err)
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			default:
+				tid, _ := strconv.Atoi(filepath.Base(threads[i%len(threads)])) // the kernel writes numbers
+				_ = unix.Tgkill(tr.proc.Pid, tid, unix.SIGURG)                 // which Go's runtime sends itself, and takes without effect
+			}
+		}
+	}()
+	o, out := runIn(t, tr, "/work", "/bin/sh", "-c", "i=0; while [ $i -lt 3000 ]; do read x <f; [ \"$x\" = ok ] || { echo \"$i: $x\"; exit 7; }; i=$((i+1)); done")
+	close(ended)
+	<-done
+	if o.Exit != 0 || o.Signal != 0 || out != "" {
+		t.Errorf("got %+v, %q", o, out)
 	}
 }

@@ -73,7 +73,24 @@ func (h *Hold) Continue(c *Call) error {
 }
 
 // Give ends a call with a descriptor, of which the caller gets a copy.
+//
+// No signal must interrupt that, such as the runtime's own. The kernel has noted the answer before it waits for the caller to take the
+// descriptor: if the wait ends early, the caller gets none, and 0 as the result (Linux 6.18, seccomp_notify_addfd). Its
+// standard input is then the file that it has opened, which is empty.
 func (h *Hold) Give(c *Call, fd int, closeOnExec bool) error {
+	var old unix.Sigset_t
+	all := unix.Sigset_t{}
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+		return h.Answer(c, 0, unix.EIO)
+	}
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }() // the same call with the same sizes
+	return h.give(c, fd, closeOnExec)
+}
+
+func (h *Hold) give(c *Call, fd int, closeOnExec bool) error {
 	a := addition{id: c.ID, flags: unix.SECCOMP_ADDFD_FLAG_SEND, from: uint32(fd)}
 	if closeOnExec {
 		a.fdFlags = unix.O_CLOEXEC
