@@ -72,6 +72,14 @@ func (h *Hold) Continue(c *Call) error {
 	return h.respond(&response{id: c.ID, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
 }
 
+// allSignals is never written to.
+var allSignals = func() (s unix.Sigset_t) {
+	for i := range s.Val {
+		s.Val[i] = ^s.Val[i]
+	}
+	return s
+}()
+
 // Give ends a call with a descriptor, of which the caller gets a copy.
 //
 // No signal must interrupt that, such as the runtime's own. The kernel has noted the answer before it waits for the caller to take the
@@ -79,11 +87,7 @@ func (h *Hold) Continue(c *Call) error {
 // standard input is then the file that it has opened, which is empty.
 func (h *Hold) Give(c *Call, fd int, closeOnExec bool) error {
 	var old unix.Sigset_t
-	all := unix.Sigset_t{}
-	for i := range all.Val {
-		all.Val[i] = ^all.Val[i]
-	}
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &allSignals, &old); err != nil {
 		return h.Answer(c, 0, unix.EIO)
 	}
 	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }() // the same call with the same sizes
