@@ -1,0 +1,128 @@
+package costs
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/costs/journal"
+)
+
+// tree is a source tree of which is known what each header costs.
+type tree struct {
+	l       journal.Log
+	seconds []float64  // that a header takes in each unit that reads it
+	reads   [][]uint32 // by unit, without its source
+	total   float64    // of all units, without noise
+	random  *rand.Rand
+}
+
+// grow makes a tree. A header includes some of those before it; a unit includes some headers, popular ones more often, and reads all that
+// these include. What a header takes has to do with its text, but not much: some take ten times as much as others of that length. A byte
+// of a unit's own text takes a time that scatters by own, and times are off by noise, both as shares.
+func grow(headers, units, includes int, own, noise float64) *tree {
+	r := rand.New(rand.NewPCG(uint64(headers), uint64(units)))
+	x := &tree{random: r, seconds: make([]float64, headers), reads: make([][]uint32, units)}
+	within := make([][]uint32, headers)
+	popular := func(n int) int { return int(float64(n) * math.Pow(r.Float64(), 2)) }
+	for h := range headers {
+		size := 500 + r.ExpFloat64()*20_000
+		x.l.Files = append(x.l.Files, journal.File{Name: fmt.Sprintf("/w/h%d.h", h), Size: uint64(size), Sum: 1})
+		x.seconds[h] = size * 1e-6 * math.Exp(r.NormFloat64())
+		list := []uint32{uint32(h)}
+		for range min(h, r.IntN(3)) {
+			list = append(list, within[popular(h)]...)
+		}
+		slices.Sort(list)
+		within[h] = slices.Compact(list)
+	}
+	for u := range units {
+		var list []uint32
+		for range 1 + r.IntN(includes) {
+			list = append(list, within[popular(headers)]...)
+		}
+		slices.Sort(list)
+		list = slices.Compact(list)
+		x.reads[u] = list
+		text := 1000 + r.ExpFloat64()*30_000
+		took := 0.012 + text*3e-6*math.Exp(own*r.NormFloat64())
+		for _, h := range list {
+			took += x.seconds[h]
+		}
+		x.total += took
+		took *= 1 + noise*r.NormFloat64()
+		x.l.Files = append(x.l.Files, journal.File{Name: fmt.Sprintf("/w/u%d.c", u), Size: uint64(text)})
+		x.l.Compiles = append(x.l.Compiles, journal.Compile{Ended: time.Unix(int64(u), 0), OK: true, Exact: true,
+			Source: fmt.Sprintf("/w/u%d.c", u), CPU: time.Duration(took * 1e9), Reads: append(slices.Clone(list), uint32(len(x.l.Files)-1))})
+	}
+	return x
+}
+
+// number returns a header's number.
+func (x *tree) number(name string) (h int) {
+	if _, err := fmt.Sscanf(name, "/w/h%d.h", &h); err != nil {
+		panic(err)
+	}
+	return h
+}
+
+// TestKnownCosts: what is reported of headers that cost more than 1 % is within 10 % of the truth, as long as units tell enough of
+// them. Where they do not, because code of the same length takes anything from half to twice as long or there are more headers than units,
+// the errors that are named hold. Text and edits are as they are.
+func TestKnownCosts(t *testing.T) {
+	for _, x := range []struct {
+		headers, units, includes int
+		own, noise               float64
+		bound                    float64 // as a share
+	}{{50, 300, 5, 0.1, 0.02, 0.1}, {300, 1500, 10, 0.1, 0.02, 0.1}, {50, 300, 5, 0.5, 0.05, 1}, {1000, 500, 10, 0.3, 0.02, 1}} {
+		t.Run(fmt.Sprintf("%d headers of %d units that scatter by %.0f %%", x.headers, x.units, 100*x.own), func(t *testing.T) {
+			knownCosts(t, grow(x.headers, x.units, x.includes, x.own, x.noise), x.bound)
+		})
+	}
+}
+
+func knownCosts(t *testing.T, x *tree, bound float64) {
+	r := Of(&x.l)
+	if n := len(x.reads); len(r.Units) != n || r.Known != n {
+		t.Fatalf("%d units, %d known", len(r.Units), r.Known)
+	}
+	checked, held, worst := 0, 0, 0.0
+	for _, h := range r.Headers {
+		truth, text, touch, units := 0.0, uint64(0), time.Duration(0), 0
+		for u, list := range x.reads {
+			if _, reads := slices.BinarySearch(list, uint32(x.number(h.Name()))); reads {
+				units++
+				touch += x.l.Compiles[u].CPU
+			}
+		}
+		for _, f := range h.Files {
+			truth += x.seconds[x.number(f.Name)] * float64(units)
+			text += f.Size * uint64(units)
+		}
+		if h.Touch != touch || h.Text != text || h.Units != units {
+			t.Errorf("%s: touch %v, want %v; text %d, want %d; %d units, want %d", h.Name(), h.Touch, touch, h.Text, text, h.Units, units)
+		}
+		if truth < x.total/100 {
+			continue
+		}
+		checked++
+		off := math.Abs(h.CPU.Seconds() - truth)
+		worst = max(worst, off/truth)
+		if off <= h.Error.Seconds() {
+			held++
+		}
+		if off > bound*truth {
+			t.Errorf("%s and %d more, read by %d: %.2f s ± %.2f, in truth %.2f", h.Name(), len(h.Files)-1, h.Units, h.CPU.Seconds(), h.Error.Seconds(), truth)
+		}
+	}
+	t.Logf("%d headers cost more than 1 %%: off by %.1f %% at most, %d within the error named; the model is off by %.1f %% for a unit", checked, 100*worst, held, 100*r.Fit.Error)
+	if checked < 5 || held < checked*8/10 {
+		t.Errorf("of %d headers that cost more than 1 %%, %d are within their errors", checked, held)
+	}
+	if bound < 1 && (r.Fit.Error < 0 || r.Fit.Error > bound) {
+		t.Errorf("the model is off by %.1f %%", 100*r.Fit.Error)
+	}
+}
