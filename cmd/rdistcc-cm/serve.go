@@ -125,7 +125,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	state := cmp.Or(config.StateHome(os.Getenv), ipc.StateDir(os.Getenv))
 	o.Holdings = filepath.Join(state, "held")
 	o.History, o.Headers = filepath.Join(state, "history"), filepath.Join(state, "headers")
-	o.Watched = filepath.Join(state, "watched")
+	o.Watched, o.Costs = filepath.Join(state, "watched"), filepath.Join(state, "costs")
 	if o.Results, err = tiers.Open(d.cfg, os.Getenv); err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -22,6 +22,7 @@ import (
 //	stats             Stats
 //	why NAME...       Why of a file, by its absolute name and as it was typed
 //	build NAME [FROM] BuildJobs of the asking user's build of that name; without FROM, from now on
+//	costs             Journal, with all compiles so far in it
 //	drain HOST        Drained; undrain HOST too
 //	toolchains [ADDR] []Toolchain, with what is known of them at the hosts of that list, or at the one with an address
 //	send HOST [PATH]  the same of one host, which is sent the compiler, or all that jobs have used, from now on
@@ -61,6 +62,9 @@ func (c *client) onControl(f *ipc.Control) error {
 		return c.reply(c.m.Why(f.Args[1:]))
 	case "build":
 		return c.onBuild(f.Args[1:])
+	case "costs":
+		c.m.costs.flush()
+		return c.reply(report.Journal{Dir: c.m.o.Costs})
 	case "drain", "undrain":
 		return c.onDrain(f, verb == "drain")
 	case "toolchains":

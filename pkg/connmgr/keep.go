@@ -35,6 +35,7 @@ func (m *Manager) saveHeaders() {
 
 // keepNow writes what the manager knows if account.due says so.
 func (m *Manager) keepNow(now time.Time) {
+	m.costs.flush()
 	if m.o.Kept == "" || !m.account.due(now) {
 		return
 	}

@@ -24,6 +24,7 @@ func (c *client) know(native recipes.Native) (k *known.Job, why string) {
 		if c.sought = c.m.known.Judge(c.Context(), cmd, k); c.sought != "" {
 			return nil, known.Sought
 		}
+		c.reading(k)
 	}
 	return k, why
 }

@@ -102,7 +102,7 @@ func (c *client) hand(e *resultcache.Entry, flight *results.Flight) {
 // keep makes an entry of the host's answer r, in the background. It gives the entry to those who joined the
 // flight, if there is one, and to the tiers of the cache.
 func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
-	k, list, twice := made.k, c.list.Sched, made.k != nil && c.stepsTwice(made.k)
+	k, list, twice, reads := made.k, c.list.Sched, made.k != nil && c.stepsTwice(made.k), c.reads
 	e := &resultcache.Entry{Key: made.names.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
@@ -111,6 +111,7 @@ func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
 		var read *listed
 		if err == nil && twice && e.Key == made.names.exact {
 			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
+			reads.left(k, read)
 		}
 		var exact []byte
 		if err == nil && made.k != nil && c.m.copies != nil {

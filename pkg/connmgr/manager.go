@@ -17,6 +17,7 @@
 //
 //	options live service         the settings; whether the socket is served
 //	told hungry past held account  what builds were told, what earlier compiles took, what hosts hold, the record of all commands
+//	costs                        what compiles read and took, for the journal
 //	nearest                      why the cache has no result of a command
 //	manager                      the parts of a Manager, and a client: its side of one wrapper
 //	status keep                  what the manager knows, and how it is kept on disk
@@ -92,6 +93,7 @@ type Manager struct {
 	compilers *compilers.Table
 	past      *past
 	held      *held
+	costs     *costs
 	paired    paired.Table
 	account   account
 	told      told
@@ -131,6 +133,7 @@ type client struct {
 	later    bool          // its result was looked for before it was known what the hosts have
 	waits    int           // in vain, for compiles of other managers
 	named    names         // of the job's result
+	reads    *reads        // what it reads; nil: not known
 
 	// its memory, and what it counts as
 	source   *slots.Hold

@@ -44,6 +44,7 @@ func New(o Options) (*Manager, error) {
 		known:    known.New(o.Source, o.Inputs, o.Log),
 		past:     openPast(o.History, o.Log),
 		held:     newHeld(o.Holdings),
+		costs:    openCosts(o.Costs, o.Log),
 	}
 	m.now.Store(&live)
 	m.known.Keep(o.Headers)
@@ -126,6 +127,7 @@ func (m *Manager) Close() error {
 	m.cancel(errShutdown)
 	m.underway.HangUp()
 	m.clients.Wait()
+	m.costs.close()
 	m.outfit.Close()
 	m.farm.Close()
 	m.saveHistory()

@@ -66,6 +66,7 @@ type Options struct {
 	Compilers string // file that remembers the compilers (none)
 	History   string // file that remembers what compiles took (none: it is forgotten when the manager ends)
 	Headers   string // file that remembers how precompiled headers were made here (none, as above)
+	Costs     string // directory of a journal of what compiles read and took (none: it is not noted)
 	Holdings  string // file that remembers what hosts hold of what they were sent (none, as above)
 	Watched   string // file that remembers which compilers were watched (none, as above)
 	Drains    string // file that remembers which hosts were drained by hand (none, as above)

@@ -52,6 +52,14 @@ func (p *past) predict(t *attempt.Task) {
 	t.Cost = p.history.Predict(t.Key, t.Total())
 }
 
+// memory returns what earlier compiles took at their peak, in bytes; 0: that is not known.
+func (p *past) memory(k history.Key) uint64 {
+	if cost := p.history.Predict(k, 0); cost.Known {
+		return cost.Memory
+	}
+	return 0
+}
+
 // learn records what a successful compile took, on a host of that speed. It reports whether the history is to
 // be saved now.
 func (p *past) learn(t *attempt.Task, r *job.Result, speed float64) (due bool) {

@@ -77,7 +77,7 @@ func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal)
 		c.record.Cached, c.record.Made = res.Cached, time.Now()
 		c.m.metrics.Cached(res.Cached, results.Joined)
 	}
-	c.record.CPUUS = won.Out.Result.CPU
+	c.record.CPUUS, c.record.Memory = won.Out.Result.CPU, won.Out.Result.MaxRSS
 	c.record.Carrier = won.Carrier.String()
 	if won.Sink != c.sink {
 		c.sink.Drop()

@@ -103,6 +103,7 @@ func (c *client) logJob() {
 	}
 	c.measure()
 	c.m.account.add(r)
+	c.spend()
 	c.m.metrics.Done(r)
 	attrs := []any{"job", r.ID, "source", r.Source, "exit", r.Exit, "total_us", r.TotalUS}
 	if !r.Finished {

@@ -74,11 +74,13 @@ func (c *client) listHit(k *known.Job, e *resultcache.Entry) {
 	if !c.stepsTwice(k) || e.Key != c.names(k).exact {
 		return
 	}
-	tc, result := c.compiler.ID, e.Key
+	tc, result, reads := c.compiler.ID, e.Key, c.reads
 	var rules []byte // as the memory is the wrapper's soon
 	k.Unread(func(index int) []byte { rules = bytes.Clone(outputOf(e, index)); return nil })
 	c.m.clients.Go(func() {
-		c.m.keepListed(whatIsRead(tc, k, result, func(int) []byte { return rules }))
+		read := whatIsRead(tc, k, result, func(int) []byte { return rules })
+		reads.left(k, read)
+		c.m.keepListed(read)
 	})
 }
 

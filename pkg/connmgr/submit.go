@@ -65,12 +65,14 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 		if k == nil {
 			return nil, &ipc.GoLocal{Reason: why}
 		}
+		c.reading(k)
 		return c.compileWith(k)
 	}
 	if c.sought = c.m.known.JudgeListed(c.Context(), c.command(recipes.Native{}), t.Body); c.sought != "" {
 		return nil, c.staysHere()
 	}
 	t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)
+	c.reading(t.Known)
 	if l := t.Body.Language; l == unit.LanguageIR || l == unit.LanguageLTO {
 		return c.compileLeft(t)
 	}

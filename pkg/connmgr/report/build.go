@@ -16,6 +16,11 @@ type BuildJobs struct {
 	Jobs []JobRecord `json:"jobs"`
 }
 
+// Journal says where a manager notes what compiles read and took.
+type Journal struct {
+	Dir string `json:"dir,omitempty"` // empty: nowhere
+}
+
 // maxTold bounds the strings in an answer, in bytes, so that it fits a frame. Escaped, one can take six times as much.
 const maxTold = 256 << 10
 

@@ -325,7 +325,8 @@ type JobRecord struct {
 	WriteUS      uint32 `json:"write_us,omitempty"`
 	QueueUS      uint32 `json:"queue_us,omitempty"`
 	CompileUS    uint32 `json:"compile_us,omitempty"`
-	CPUUS        uint32 `json:"cpu_us,omitempty"` // CPU time of the compile on the host; of a local command, here
+	CPUUS        uint32 `json:"cpu_us,omitempty"`       // CPU time of the compile on the host; of a local command, here
+	Memory       uint64 `json:"memory_bytes,omitempty"` // of the compile on the host, at its peak
 	ReturnUS     uint32 `json:"return_us,omitempty"`
 	TotalUS      uint32 `json:"total_us,omitempty"`
 	BytesOut     uint64 `json:"bytes_out,omitempty"`
