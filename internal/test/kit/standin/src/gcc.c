@@ -99,6 +99,21 @@ static void object(const char *name) {
 		fail("write", name);
 }
 
+/* The rule for make: the source, and the headers that its lines name in quotes, which include nothing themselves. */
+static void rule(const char *source) {
+	static const char include[] = "#include \"";
+	load(source);
+	printf("x.o: %s", source);
+	for (char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (!strncmp(line, include, sizeof include - 1)) {
+			line += sizeof include - 1;
+			printf(" %.*s", (int)strcspn(line, "\"\n"), line);
+		}
+	}
+	puts("");
+}
+
 static void says(const char *option) {
 	char self[4096] = "";
 	if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
@@ -146,8 +161,10 @@ int main(int argc, char **argv) {
 		fprintf(stderr, "gcc: fatal error: no input files\n");
 		return 1;
 	}
-	if (list)
-		return printf("x.o: %s\n", source) < 0;
+	if (list) {
+		rule(source);
+		return 0;
+	}
 	load(source);
 	if (text_only) {
 		FILE *f = out ? fopen(out, "we") : stdout;
