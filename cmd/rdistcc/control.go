@@ -11,6 +11,7 @@ commands:
   build COMMAND run a build, and say at its end what the farm has gained
   builds        past builds: how long each took, and would have taken without
   trace         what ran where and when in a past build, for Perfetto or OTLP
+  costs         what units and headers cost, and why the cache missed
   status        what is running, the hosts, and why compiles ran locally
   top           watch that on the terminal; drain hosts with a key
   stats         totals since the manager started: places, reasons, times
@@ -47,7 +48,7 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
 
 // subcommands lists the first words that are not taken for a compiler's name. A compiler
 // with such a name can still be run by its path.
-var subcommands = [...]string{"build", "builds", "trace", "status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "cache", "toolchain", "config", "reload", "stop",
+var subcommands = [...]string{"build", "builds", "trace", "costs", "status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "logs", "cache", "toolchain", "config", "reload", "stop",
 	"install-links", "certs", "migrate", "dtlto", "completion", "help", "--show-hosts", "-j"}
 
 func isControl(word string) bool {

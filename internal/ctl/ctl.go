@@ -117,7 +117,7 @@ func (c *ctl) command() *cobra.Command {
 	root.SetHelpCommand(helpCommand())
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(c.statusCommand(), c.hostsCommand(), c.configCommand(), c.stopCommand(), c.linksCommand(),
-		c.statsCommand(), c.whyCommand(), c.reloadCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.logsCommand(), c.topCommand(), c.cacheCommand(), c.toolchainCommand(), c.buildCommand(), c.buildsCommand(), c.traceCommand(),
+		c.statsCommand(), c.whyCommand(), c.reloadCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.logsCommand(), c.topCommand(), c.cacheCommand(), c.toolchainCommand(), c.buildCommand(), c.buildsCommand(), c.traceCommand(), c.costsCommand(),
 		c.certsCommand(), c.migrateCommand(), c.dtltoCommand(), c.completionCommand(), c.slotsCommand(), c.showHostsCommand())
 	return root
 }

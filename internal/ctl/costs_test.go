@@ -1,0 +1,98 @@
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/builds"
+	"github.com/rdistcc/rdistcc/internal/costs"
+	"github.com/rdistcc/rdistcc/internal/costs/journal"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+)
+
+// journalOf writes compiles of units 0 to n that ended now to a journal, as the manager does.
+func (s *shell) journalOf(dir string, n int, build uint64) {
+	s.t.Helper()
+	w := journal.NewWriter(dir)
+	for i := range n {
+		w.Add(&journal.Compile{Ended: time.Now(), Build: build, OK: true, Asked: true, Source: fmt.Sprintf("/w/u%d.c", i), Output: fmt.Sprintf("/w/u%d.o", i), Where: "h:7632",
+			CPU: time.Duration(i+1) * time.Second, Memory: uint64(n-i) << 20}, journal.List{byte(i)}, func(yield func(*journal.File)) {
+			yield(&journal.File{Name: fmt.Sprintf("/w/u%d.c", i), Size: 10})
+			yield(&journal.File{Name: "/w/all\x1b.h", Size: 1000})
+			yield(&journal.File{Name: "/usr/include/stdio.h", Size: 1000})
+		})
+	}
+	if err := w.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestCosts: tables show the first lines of each kind, and what cannot be read costs a line each.
+func TestCosts(t *testing.T) {
+	s := newShell(t)
+	s.want(0, "no compiles of the last 7 days are noted\n", "", "costs")
+	s.want(0, "no compiles of the last 12h0m are noted\n", "", "costs", "--days", "0.5")
+	if out := s.want(0, "", "", "costs", "--json"); !strings.Contains(out, `"units": []`) || !strings.Contains(out, `"missed": []`) {
+		t.Errorf("nothing, as JSON: %s", out)
+	}
+	s.want(101, "", "--days and --top take numbers above 0", "costs", "--days", "-1")
+	s.want(101, "", "--days and --top take numbers above 0", "costs", "--top", "0")
+	s.want(101, "", "give BUILD or --days", "costs", "--days", "1", "3")
+	s.want(100, "", "no build 3 is kept", "costs", "3")
+
+	dir := filepath.Join(s.dir, ".local", "state", "rdistcc", "costs")
+	s.journalOf(dir, 12, 1)
+	text := strings.Join(strings.Fields(s.want(0, "", "", "costs", "--top", "2")), " ")
+	for _, want := range []string{
+		"12 compiles of 12 units in the last 7 days: 12 on hosts, 0 from the cache, 0 here They took 78 s of CPU time.",
+		"UNIT CPU SHARE MEMORY TEXT FILES COMPILES /w/u11.c 12 s 15% 1.0MiB 2.0KiB 3 1 /w/u10.c 11 s 14% 2.0MiB 2.0KiB 3 1 and 10 more",
+		"most memory UNIT CPU SHARE MEMORY TEXT FILES COMPILES /w/u0.c 1 s 1% 12.0MiB",
+		"(estimated by text: there are too few units for more) HEADER CPU SHARE ERROR TEXT UNITS /w/all\\x1b.h (+1)",
+		"Headers whose edits cost most HEADER AN EDIT COSTS UNITS CHANGES /w/all\\x1b.h (+1) 78 s 12 0",
+		"The cache had 0 of 12 compiles (0%). Why it missed 12 WHY COMPILES CPU nothing is known of an earlier compile 12 78 s",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	for name, content := range map[string]string{"8.log": "rdccosts\x09\x00\x00\x00", "9.log": "something else altogether"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want(0, "12 compiles of 12 units", "8.log: written by another version of rdistcc (9, not 1)\nrdistcc: ", "costs")
+	var r costs.Report
+	if err := json.Unmarshal([]byte(s.want(0, "", "", "costs", "--json")), &r); err != nil || len(r.Notes) != 2 || len(r.Units) != 12 {
+		t.Errorf("%v, %+v", err, r)
+	}
+	s.file(".local/state/other/rdistcc/costs", "no directory")
+	s.env["XDG_STATE_HOME"] = filepath.Join(s.dir, ".local", "state", "other")
+	s.want(107, "", "rdistcc: what compiles cost: ", "costs")
+}
+
+// TestCostsOfABuild: only the compiles of a build count, and the manager says where it has noted them.
+func TestCostsOfABuild(t *testing.T) {
+	s := newShell(t)
+	dir := filepath.Join(s.dir, "elsewhere")
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if strings.Join(q.Args, " ") != "costs" {
+			t.Errorf("asked %q", q.Args)
+		}
+		return reply(t, report.Journal{Dir: dir})
+	})
+	log := builds.Open(filepath.Join(s.dir, ".local", "state", "rdistcc", "builds")).New(builds.Build{Command: []string{"make"}, Began: time.Now()})
+	r := remoteJob(time.Now())
+	r.Build = 7
+	log.Add([]report.JobRecord{r})
+	s.journalOf(dir, 3, 7)
+	s.journalOf(dir, 4, 8)
+	log.Finish(time.Now())
+	s.want(0, "3 compiles of 3 units in build 1: 3 on hosts", "", "costs", "1")
+	s.want(0, "7 compiles of 4 units in the last 7 days", "", "costs")
+}
