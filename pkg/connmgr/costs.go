@@ -43,6 +43,7 @@ type reads struct {
 	args      []string
 	cwd       string // that the names of a job from a wrapper are relative to
 	toolchain [16]byte
+	unnamed   bool // the result has no name in the cache, so the sum of set has not been taken
 	// unread says which files of the job's set it has not read. It is set in the background, by what the compile has written; nil: not
 	// known yet.
 	unread atomic.Pointer[inputs.Unread]
@@ -68,7 +69,7 @@ func openCosts(dir string, log *slog.Logger) *costs {
 func (c *client) reading(k *known.Job) {
 	c.reads = nil
 	if k != nil { // what else it has, such as its source, is too much to be kept
-		c.reads = &reads{set: k.Set, args: k.Body.Args, cwd: k.Body.Cwd, toolchain: c.compiler.ID}
+		c.reads = &reads{set: k.Set, args: k.Body.Args, cwd: k.Body.Cwd, toolchain: c.compiler.ID, unnamed: c.m.results == nil || k.Set.Timed}
 	}
 }
 
@@ -178,11 +179,20 @@ func (r *reads) command() uint64 {
 	return binary.LittleEndian.Uint64(h.Sum(nil))
 }
 
-// list names what a compile has read.
+// list names what a compile has read, by a sum that the job has needed anyway: each is as long to take as what it names.
 func (r *reads) list(unread inputs.Unread) journal.List {
 	h := sha256.New()
-	sum := r.set.Sum() // which names its result in the cache, so it is mostly there
-	h.Write(sum[:])
+	if r.unnamed { // it was sent to a host
+		source := r.set.Files[0].ID
+		h.Write(source[:])
+		for s := r.set; s != nil; s = s.Base() {
+			id, _ := s.List()
+			h.Write(id[:])
+		}
+	} else {
+		sum := r.set.Sum()
+		h.Write(sum[:])
+	}
 	h.Write([]byte(r.cwd))
 	h.Write([]byte{0})
 	h.Write(unread)
