@@ -18,7 +18,7 @@ $(info make: no program can be run in $(or $(TMPDIR),/tmp): temporary files go t
 export TMPDIR := $(elsewhere)
 endif
 
-PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
+PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/ lab/rdistcc-perf/)))
 
 .PHONY: all test test-all check bare currency race fuzz lint bench scale demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
@@ -34,8 +34,8 @@ $(PROGRAMS):
 # (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms. Programs that mostly
 # wait begin in internal/entrypoint, which makes the Go runtime cheaper.
 build = @mkdir -p bin; ln -sfn rdistcc bin/rdistcc-dtlto; echo "make: builds $(1) into bin/$(if $(wildcard bin/rdistcc),,; the first time that takes one to two minutes on two cores)"; \
-	CGO_ENABLED=0 $(GO) build -trimpath $(foreach p,$(1),-ldflags '$(main)/$(p)=$(strip -s -w -X main.version=$(VERSION) $(link_$(p)))') -o bin/ $(1:%=./cmd/%) $(slowly)
-main = github.com/rdistcc/rdistcc/cmd
+	CGO_ENABLED=0 $(GO) build -trimpath $(foreach p,$(1),-ldflags '$(main)/$(p)=$(strip -s -w -X main.version=$(VERSION) $(link_$(p)))') -o bin/ $(wildcard $(1:%=./cmd/%) $(1:%=./lab/%)) $(slowly)
+main = github.com/rdistcc/rdistcc/...
 entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/internal/entrypoint.$(1))
 link_rdistcc    = $(call entry,short)
 link_rdistcc-cm = $(call entry,long)
@@ -102,7 +102,7 @@ gotest = -p 4 -vet=off -ldflags=-w
 
 # A quick look, in a minute: the tests' -short of the packages that most depends on, a quarter of those whose tests take turns, and
 # all of the packages that are changed and not committed.
-core    = . ./cmd/... ./pkg/compile ./pkg/connmgr ./pkg/connmgr/link ./pkg/iwarp ./pkg/iwarp/rdmap ./pkg/scheduler ./pkg/worker ./pkg/worker/policy ./pkg/resultcache ./internal/inputs ./internal/job ./internal/sources ./internal/unit
+core    = . ./cmd/... ./lab/rdistcc-perf ./pkg/compile ./pkg/connmgr ./pkg/connmgr/link ./pkg/iwarp ./pkg/iwarp/rdmap ./pkg/scheduler ./pkg/worker ./pkg/worker/policy ./pkg/resultcache ./internal/inputs ./internal/job ./internal/sources ./internal/unit
 changed = $(filter-out ./deploy/helm/%,$(wildcard $(sort $(patsubst %/,./%,$(dir $(shell git diff --name-only HEAD -- '*/*.go' 2>/dev/null))))))
 short   = $(call tests,$(gotest) -short)
 check:
@@ -242,7 +242,7 @@ interop: all
 # PLOTS=DIR: pictures of how busy the farms were.
 netns:
 	$(call need,$(GO) gcc make)
-	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(goenv) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./internal/netlab ./internal/test/suite/network $(NETNSFLAGS)
+	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(goenv) $(GO) test -count=1 -v -p 1 -parallel 4 -timeout 30m ./lab/netlab ./internal/test/suite/network $(NETNSFLAGS)
 
 # The Helm chart and the plain manifests, held against Helm's library and Kubernetes' types: in a module of its own, so that nobody
 # else downloads them. Its first build takes four minutes of CPU.

@@ -21,28 +21,22 @@ const module = "github.com/rdistcc/rdistcc/"
 // adds it here and argues for it.
 var edges = map[string][]string{
 	// the programs
-	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
-	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistcc-perf": {"internal/exp", "internal/exp/all", "internal/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/tcpaddr", "internal/toolchain", "internal/unit", "pkg/iwarp"},                                                                                                                       // a raw job is also what the hostile ones are sent by
-	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
+	"cmd/rdistcc":    {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
+	"cmd/rdistcc-cm": {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
+	"cmd/rdistccd":   {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
 	// the stack: verbs over sockets, and other providers of them
 	"pkg/iwarp":           {"internal/spin", "internal/tcpaddr", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/ddp":       {},
-	"pkg/iwarp/grant":     {"pkg/iwarp"},
 	"pkg/iwarp/ibverbs":   {"internal/spin", "pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
 	"pkg/iwarp/inproc":    {"internal/spin", "pkg/iwarp"},
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/mpa":       {},
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
-	"pkg/iwarp/regcache":  {"pkg/iwarp"},
 
 	// streams over verbs
-	"pkg/stream":               {"pkg/iwarp", "pkg/stream/exs"},
-	"pkg/stream/az":            {"pkg/iwarp", "pkg/stream"}, // iwarp: for an error, that a queue is full
-	"pkg/stream/exs":           {},
-	"pkg/stream/rsocket":       {"pkg/iwarp", "pkg/stream/rsocket/proto"},
-	"pkg/stream/rsocket/proto": {},
+	"pkg/stream":     {"pkg/iwarp", "pkg/stream/exs"},
+	"pkg/stream/exs": {},
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/compdb", "internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
@@ -114,16 +108,6 @@ var edges = map[string][]string{
 	"internal/driver":              {},
 	"internal/driver/recipes":      {"internal/driver", "internal/modules"}, // compilers show what their compiled modules say
 	"internal/entrypoint":          {},
-	"internal/exp":                 {"internal/plot"},
-	"internal/exp/all":             {"internal/exp", "internal/exp/jobs", "internal/exp/memory", "internal/exp/offload", "internal/exp/peer", "internal/exp/streams", "internal/exp/wire"},
-	"internal/exp/end":             {"pkg/iwarp"},
-	"internal/exp/jobs":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "internal/netlab", "pkg/iwarp"},
-	"internal/exp/load":            {},
-	"internal/exp/memory":          {"internal/exp", "internal/exp/peer", "pkg/iwarp", "pkg/iwarp/grant", "pkg/iwarp/regcache"},
-	"internal/exp/peer":            {},
-	"internal/exp/streams":         {"internal/exp", "internal/exp/peer", "internal/netlab", "pkg/iwarp", "pkg/stream", "pkg/stream/az", "pkg/stream/exs"},
-	"internal/exp/wire":            {"internal/exp", "internal/exp/end", "internal/exp/load", "internal/exp/peer", "pkg/iwarp"},
-	"internal/exp/offload":         {"internal/exp", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
 	"internal/figure":              {},
 	"internal/gain":                {"internal/reason", "pkg/connmgr/report"}, // which reasons are those of compiles
 	"internal/hostlist":            {"pkg/scheduler"},
@@ -135,9 +119,7 @@ var edges = map[string][]string{
 	"internal/lookups":             {},
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
-	"internal/netlab":              {}, // a network with delay, which experiments need as tests do
 	"internal/outputs":             {"internal/modules"},
-	"internal/plot":                {},
 	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/lookups", "internal/sandbox", "internal/wire"}, // lookups: names in the memory of commands
 	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
 	"internal/rdmaread":            {"pkg/iwarp"},
@@ -170,10 +152,28 @@ var edges = map[string][]string{
 	"internal/unit":                {},
 	"internal/wire":                {},
 
-	// examples of servers on the stack; nothing imports them
-	"examples/9p":        {"examples/9p/export", "pkg/iwarp"},
-	"examples/9p/export": {"examples/9p/p9"},
-	"examples/9p/p9":     {},
+	// the laboratory: measurements, experiments, and users of the stack that compile nothing; the product imports none of it
+	"lab/9p":            {"lab/9p/export", "pkg/iwarp"},
+	"lab/9p/export":     {"lab/9p/p9"},
+	"lab/9p/p9":         {},
+	"lab/az":            {"pkg/iwarp", "pkg/stream"}, // iwarp: for an error, that a queue is full
+	"lab/exp":           {"lab/plot"},
+	"lab/exp/all":       {"lab/exp", "lab/exp/jobs", "lab/exp/memory", "lab/exp/offload", "lab/exp/peer", "lab/exp/streams", "lab/exp/wire"},
+	"lab/exp/end":       {"pkg/iwarp"},
+	"lab/exp/jobs":      {"lab/exp", "lab/exp/end", "lab/exp/load", "lab/exp/peer", "lab/netlab", "pkg/iwarp"},
+	"lab/exp/load":      {},
+	"lab/exp/memory":    {"lab/exp", "lab/exp/peer", "pkg/iwarp", "lab/grant", "lab/regcache"},
+	"lab/exp/offload":   {"lab/exp", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/unit", "pkg/iwarp"}, // sends jobs as they are
+	"lab/exp/peer":      {},
+	"lab/exp/streams":   {"lab/exp", "lab/exp/peer", "lab/netlab", "pkg/iwarp", "pkg/stream", "lab/az", "pkg/stream/exs"},
+	"lab/exp/wire":      {"lab/exp", "lab/exp/end", "lab/exp/load", "lab/exp/peer", "pkg/iwarp"},
+	"lab/grant":         {"pkg/iwarp"},
+	"lab/netlab":        {}, // a network with delay, which experiments need as tests do
+	"lab/plot":          {},
+	"lab/rdistcc-perf":  {"lab/exp", "lab/exp/all", "lab/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/tcpaddr", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
+	"lab/regcache":      {"pkg/iwarp"},
+	"lab/rsocket":       {"pkg/iwarp", "lab/rsocket/proto"},
+	"lab/rsocket/proto": {},
 
 	// tests: kits, suites, programs; nothing above imports them
 	"deploy":                               {},
@@ -191,14 +191,14 @@ var edges = map[string][]string{
 	"internal/test/kit/reapiserver":        {},
 	"internal/test/kit/relay":              {},
 	"internal/test/kit/standin":            {},
-	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                   // certificates for servers
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                              // certificates for servers
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "lab/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
 	"internal/test/program/contained":      {},
 	"internal/test/program/demo":           {"internal/reason", "internal/test/kit/farm"}, // the same
 	"internal/test/program/evilcc":         {"internal/sandbox/probe"},
 	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"}, // response files are read as the wrapper does
 	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                   // and the programs, as processes
-	"internal/test/program/offload":        {"internal/exp/offload", "internal/test/kit/farm", "internal/test/kit/standin", "pkg/iwarp"},
+	"internal/test/program/offload":        {"lab/exp/offload", "internal/test/kit/farm", "internal/test/kit/standin", "pkg/iwarp"},
 	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
@@ -223,7 +223,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "pkg/stream/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "internal/migrate", "internal/top", "pkg/worker/policy", "pkg/worker/distcc/lzo", "pkg/worker/distcc/proto", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "examples/9p/p9",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/stream/exs", "lab/rsocket/proto", "internal/job", "internal/unit", "pkg/scheduler", "pkg/connmgr/purse", "internal/hostlist", "internal/migrate", "internal/top", "pkg/worker/policy", "pkg/worker/distcc/lzo", "pkg/worker/distcc/proto", "pkg/worker/lend", "pkg/worker/shares", "internal/wire", "lab/9p/p9",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is
@@ -242,7 +242,7 @@ var only = map[string][]string{
 	// What a terminal sends and understands differs from one to the next. The second has its tables of how wide characters are.
 	"charm.land/bubbletea/v2":         {"internal/top/display"},
 	"github.com/charmbracelet/x/ansi": {"internal/top"},
-	"github.com/spf13/cobra":          {"cmd/rdistcc-cm", "cmd/rdistcc-perf", "cmd/rdistccd", "internal/ctl"},
+	"github.com/spf13/cobra":          {"cmd/rdistcc-cm", "lab/rdistcc-perf", "cmd/rdistccd", "internal/ctl"},
 }
 
 // heavy packages cost the wrapper start-up time, which is paid once per source
@@ -322,6 +322,9 @@ func TestProductHasNoTestTools(t *testing.T) {
 			continue
 		}
 		for _, to := range to {
+			if strings.HasPrefix(to, "lab/") && !strings.HasPrefix(from, "lab/") {
+				t.Errorf("%s imports %s, which is of the laboratory", from, to)
+			}
 			if strings.HasPrefix(to, "internal/test/") || strings.HasSuffix(to, "test") && !strings.HasSuffix(from, "test") {
 				t.Errorf("%s imports %s, which is for tests", from, to)
 			}

@@ -41,7 +41,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		}
 	}
 	// make looks for the programs' sources to know their names.
-	if err := errors.Join(os.CopyFS(filepath.Join(tree, "cmd"), os.DirFS("cmd")), os.Symlink(farmtest.Programs(t), filepath.Join(tree, "bin"))); err != nil {
+	if err := errors.Join(os.CopyFS(filepath.Join(tree, "cmd"), os.DirFS("cmd")), os.CopyFS(filepath.Join(tree, "lab"), os.DirFS("lab")), os.Symlink(farmtest.Programs(t), filepath.Join(tree, "bin"))); err != nil {
 		t.Fatal(err)
 	}
 	run := func(target string) {

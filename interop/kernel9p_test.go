@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// mount9P is where the guest mounts what examples/9p serves.
+// mount9P is where the guest mounts what lab/9p serves.
 const mount9P = "/mnt/9p"
 
-// server9P is examples/9p, with a directory.
+// server9P is lab/9p, with a directory.
 type server9P struct {
 	cmd   *exec.Cmd
 	port  string
@@ -31,7 +31,7 @@ type server9P struct {
 func build9P(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "9p")
-	build(t, "build", "-o", bin, "./examples/9p")
+	build(t, "build", "-o", bin, "./lab/9p")
 	return bin
 }
 
@@ -137,11 +137,11 @@ func listing(t *testing.T, dir string) string {
 	return strings.Join(all, "\n")
 }
 
-// TestKernel9P mounts a directory that examples/9p serves with the kernel's 9P client over siw, reads all of it, and cannot
+// TestKernel9P mounts a directory that lab/9p serves with the kernel's 9P client over siw, reads all of it, and cannot
 // write.
 func TestKernel9P(t *testing.T) {
 	g := Boot(t)
-	note := row(t, "the kernel's 9p (trans=rdma)", "mounts a directory of examples/9p, lists, reads, cannot write")
+	note := row(t, "the kernel's 9p (trans=rdma)", "mounts a directory of lab/9p, lists, reads, cannot write")
 	dir, sums := tree9P(t)
 	s := start9P(t, build9P(t), dir)
 	s.mount(t, g, ",ro")

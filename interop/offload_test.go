@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/exp/offload"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
+	"github.com/rdistcc/rdistcc/lab/exp/offload"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 

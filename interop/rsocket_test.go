@@ -16,8 +16,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/rdistcc/rdistcc/lab/rsocket"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/stream/rsocket"
 )
 
 // preload makes a program of the guest use rsockets where it uses sockets.
@@ -477,9 +477,9 @@ func TestPreloadNetcat(t *testing.T) {
 func TestRsocketIbverbs(t *testing.T) {
 	g := Boot(t)
 	needRDMA(t)
-	note := row(t, "siw through libibverbs", "pkg/stream/rsocket is a net.Conn")
+	note := row(t, "siw through libibverbs", "lab/rsocket is a net.Conn")
 	bin := filepath.Join(t.TempDir(), "rsocket.test")
-	build(t, "test", "-c", "-tags", "ibverbs", "-o", bin, "./pkg/stream/rsocket")
+	build(t, "test", "-c", "-tags", "ibverbs", "-o", bin, "./lab/rsocket")
 	path := g.Put(t, bin)
 	out, status := g.Exec(t, "cd /tmp && RDISTCC_IBVERBS="+guestAddr+","+guestDevice+" "+path+" -test.v -test.timeout 280s -test.run '/ibverbs'"+pick("", " -test.short"), 5*time.Minute)
 	passed := strings.Count(out, "--- PASS: ")

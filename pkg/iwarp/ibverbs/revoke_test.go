@@ -5,8 +5,8 @@ package ibverbs
 import (
 	"testing"
 
+	"github.com/rdistcc/rdistcc/lab/grant"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/grant"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 

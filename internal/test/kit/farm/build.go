@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"sync"
 )
 
-// Build builds programs of cmd into dir as `make` does, all of them if none is named, with
+// Build builds programs into dir as `make` does, all of them if none is named, with
 // further flags of the go command's. It is for tests, which may be run without make.
 //
 // `go run` keeps what it has linked in the build cache, while `go build` links anew each
@@ -27,21 +28,23 @@ func Build(ctx context.Context, dir string, flags []string, programs ...string) 
 	if err := look(root); err != nil {
 		return err
 	}
+	dirs, err := filepath.Glob(filepath.Join(root, "cmd", "*"))
+	if err != nil {
+		return err
+	}
+	at := make(map[string]string) // the directory of each program, in the module
+	for _, d := range append(dirs, filepath.Join(root, "lab", "rdistcc-perf")) {
+		at[filepath.Base(d)] = strings.TrimPrefix(d, root)
+	}
 	if len(programs) == 0 {
-		all, err := os.ReadDir(filepath.Join(root, "cmd"))
-		if err != nil {
-			return err
-		}
-		for _, p := range all {
-			programs = append(programs, p.Name())
-		}
+		programs = slices.Sorted(maps.Keys(at))
 	}
 	errs := make([]error, len(programs))
 	var wait sync.WaitGroup
 	for i, p := range programs {
 		wait.Go(func() {
 			args := slices.Concat([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, link(p), flags)
-			cmd := exec.CommandContext(ctx, "go", append(args, "github.com/rdistcc/rdistcc/cmd/"+p)...)
+			cmd := exec.CommandContext(ctx, "go", append(args, "github.com/rdistcc/rdistcc"+filepath.ToSlash(at[p]))...)
 			cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				errs[i] = fmt.Errorf("build of %s: %w: %s", p, err, strings.TrimSpace(string(out)))
@@ -52,7 +55,7 @@ func Build(ctx context.Context, dir string, flags []string, programs ...string) 
 	return errors.Join(errs...)
 }
 
-// link returns the flags of the go command's by which a program of cmd is linked as `make` does.
+// link returns the flags of the go command's by which a program is linked as `make` does.
 func link(program string) []string {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		return nil
@@ -84,7 +87,7 @@ func moduleRoot() (string, error) {
 // a test has read for its inputs, and shows a cached result only while they are
 // as they were.
 func look(root string) error {
-	for _, dir := range []string{"cmd", "internal", "pkg"} {
+	for _, dir := range []string{"cmd", "internal", "lab", "pkg"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(_ string, _ fs.DirEntry, err error) error { return err })
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/netlab"
+	"github.com/rdistcc/rdistcc/lab/netlab"
 )
 
 // accounting measures the CPU time of groups of processes, including daemons. The best way is a cpuacct

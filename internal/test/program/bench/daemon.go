@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/netlab"
+	"github.com/rdistcc/rdistcc/lab/netlab"
 )
 
 // daemon is a process that runs during a measurement.

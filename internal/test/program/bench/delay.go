@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/netlab"
+	"github.com/rdistcc/rdistcc/lab/netlab"
 )
 
 // away makes a client and hosts in networks of their own, rtt apart.

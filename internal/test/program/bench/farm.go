@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/internal/netlab"
+	"github.com/rdistcc/rdistcc/lab/netlab"
 )
 
 // farm is a manager and daemons of ours, in one group with the clients that will be started; the daemons

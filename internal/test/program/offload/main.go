@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/exp/offload"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/standin"
+	"github.com/rdistcc/rdistcc/lab/exp/offload"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 

@@ -17,7 +17,7 @@ const module = "github.com/rdistcc/rdistcc"
 // meets are imports by which a package or its tests meet the machine they run on: its programs, rights and tools. The
 // others do the same everywhere.
 var meets = []string{"os/exec", "os/user", module + "/internal/privatetree", module + "/internal/sandbox", module + "/internal/toolchain",
-	module + "/internal/driver/recipes", module + "/internal/netlab", module + "/internal/test/kit/"}
+	module + "/internal/driver/recipes", module + "/lab/netlab", module + "/internal/test/kit/"}
 
 // apart are packages of the kit that tests may use and be the same everywhere.
 var apart = []string{module + "/internal/test/kit/explore", module + "/internal/test/kit/part", module + "/internal/test/kit/relay"}

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/netlab"
-	"github.com/rdistcc/rdistcc/internal/plot"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/lab/netlab"
+	"github.com/rdistcc/rdistcc/lab/plot"
 )
 
 // These tests let trouble happen to a farm while a build runs. Every job must end

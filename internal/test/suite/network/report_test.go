@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/plot"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/lab/plot"
 )
 
 // usage is how much of a farm builds used.

@@ -1,4 +1,4 @@
-// Package network has tests of whole farms in a network of their own (internal/netlab), with a
+// Package network has tests of whole farms in a network of their own (lab/netlab), with a
 // compiler that only takes its time: many hosts, hosts that are far away, and trouble
 // while a build runs. `make netns`
 package network
@@ -25,10 +25,10 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/identity/authority"
-	"github.com/rdistcc/rdistcc/internal/netlab"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/lab/netlab"
 )
 
 // patience ends a test that waits for what does not happen.
