@@ -20,7 +20,7 @@ endif
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/ lab/rdistcc-perf/)))
 
-.PHONY: all test test-all check bare currency race fuzz lint bench scale demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
+.PHONY: all test test-all check lines bare currency race fuzz lint bench scale demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
 all:
 	$(call need,$(GO))
@@ -108,6 +108,16 @@ short   = $(call tests,$(gotest) -short)
 check:
 	$(call need,$(GO) gcc g++)
 	@$(shared) && $(if $(changed),$(short) $(changed) &&) $(short) -part 4 $(filter-out $(changed),$(core))
+
+# How many lines of Go there are, without tests but for the last row. What the three programs link is asked of the go command.
+lines:
+	$(call need,$(GO) git)
+	@line() { printf '%9s  %s\n' "$$(xargs cat | wc -l)" "$$1"; }; \
+	$(GO) list -deps -f '{{if and .Module .Module.Main}}{{range .GoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}{{end}}' ./cmd/... | line 'linked by rdistcc, rdistcc-cm and rdistccd'; \
+	git ls-files 'cmd/*.go' 'pkg/*.go' 'internal/*.go' | grep -v -e _test.go -e ^internal/test/ | line 'product: cmd, pkg, internal (with what only a build tag links)'; \
+	git ls-files 'lab/*.go' | grep -v _test.go | line 'laboratory: lab'; \
+	git ls-files 'internal/test/*.go' 'deploy/*.go' | grep -v _test.go | line 'what tests are made of: internal/test, deploy'; \
+	git ls-files '*_test.go' | line tests
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
 # Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/test/suite/equal' instead.

@@ -26,131 +26,126 @@ var edges = map[string][]string{
 	"cmd/rdistccd":   {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
 	// the stack: verbs over sockets, and other providers of them
-	"pkg/iwarp":           {"internal/spin", "internal/tcpaddr", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
-	"pkg/iwarp/ddp":       {},
-	"pkg/iwarp/ibverbs":   {"internal/spin", "pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
-	"pkg/iwarp/inproc":    {"internal/spin", "pkg/iwarp"},
-	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
-	"pkg/iwarp/mpa":       {},
-	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
+	"pkg/iwarp":         {"internal/spin", "internal/tcpaddr", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+	"pkg/iwarp/ddp":     {},
+	"pkg/iwarp/ibverbs": {"internal/spin", "pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
+	"pkg/iwarp/mpa":     {},
+	"pkg/iwarp/rdmap":   {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
 
 	// streams over verbs
 	"pkg/stream":     {"pkg/iwarp", "pkg/stream/exs"},
 	"pkg/stream/exs": {},
 
 	// what the product is made of, from the build host to the compile host
-	"pkg/compile":                   {"internal/compdb", "internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
-	"pkg/connmgr":                   {"internal/costs/journal", "internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
-	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
-	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain", "pkg/compile"},
-	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
-	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/purse", "pkg/connmgr/report", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
-	"pkg/connmgr/history":           {"internal/wholefile", "pkg/scheduler"},              // for what it predicts, a Cost
-	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
-	"pkg/connmgr/ipc":               {"internal/wire"},
-	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
-	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/lookups", "internal/modules", "internal/outputs", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/connmgr/known/made", "pkg/connmgr/known/watched"}, // makes jobs of commands
-	"pkg/connmgr/known/made":        {"internal/stamp", "internal/unit", "internal/wholefile", "internal/wire"},                                                                                                                                                                                                                                             // a file
-	"pkg/connmgr/known/watched":     {"internal/wholefile"},
-	"pkg/connmgr/link":              {"internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/shelf"},
-	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
-	"pkg/connmgr/machine":           {"internal/cgroup"},
-	"pkg/connmgr/metrics":           {"internal/reason", "pkg/connmgr/report"},
-	"pkg/connmgr/paired":            {},
-	"pkg/connmgr/purse":             {"internal/job"},                       // credits as messages carry them
-	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
-	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
-	"pkg/connmgr/outfit":            {"internal/compress", "internal/streams", "internal/toolchain", "internal/toolchain/parcel", "internal/unit"},
-	"pkg/connmgr/results":           {"pkg/resultcache"},
-	"pkg/resultcache":               {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
-	"pkg/resultcache/disk":          {"pkg/resultcache"},
-	"pkg/resultcache/reapi":         {"internal/secret", "pkg/resultcache"},
-	"pkg/resultcache/redis":         {"internal/secret", "pkg/resultcache"},
-	"pkg/resultcache/s3":            {"pkg/resultcache"},
-	"pkg/resultcache/move":          {"internal/job", "internal/outputs", "internal/unit"},
-	"pkg/resultcache/shelf":         {"internal/wire", "pkg/resultcache"},
-	"pkg/connmgr/shelved":           {"internal/identity", "pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
-	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
-	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
-	"pkg/connmgr/trust":             {"internal/job", "internal/modules", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
-	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
-	"pkg/scheduler":                 {"internal/reason"},
-	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
-	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "internal/wire", "pkg/resultcache"}, // sums up what a job shows as the manager does
-	"pkg/worker/images":             {},
-	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
-	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
-	"pkg/worker/policy":             {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
-	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
-	"pkg/worker/auditlog":           {"internal/job"},
-	"pkg/worker/capture":            {"internal/shm"},
-	"pkg/worker/distcc":             {"internal/job", "internal/rawjob", "internal/reason", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/iwarp", "pkg/worker/distcc/proto"}, // a client of the worker's, in the same process
-	"pkg/worker/distcc/lzo":         {},
-	"pkg/worker/distcc/proto":       {"pkg/worker/distcc/lzo"},
-	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
-	"pkg/worker/shares":             {},
-	"pkg/worker/received":           {"internal/compress", "internal/toolchain/parcel", "internal/unit"},
-	"pkg/worker/shelves":            {"internal/wire", "pkg/resultcache", "pkg/resultcache/shelf"},
-	"pkg/worker/users":              {"internal/sandbox"},
-	"pkg/worker/workdir":            {"internal/sandbox/probe"}, // names what it removes
+	"pkg/compile":               {"internal/compdb", "internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
+	"pkg/connmgr":               {"internal/costs/journal", "internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
+	"pkg/connmgr/attempt":       {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
+	"pkg/connmgr/compilers":     {"internal/driver/recipes", "internal/toolchain", "pkg/compile"},
+	"pkg/connmgr/farm":          {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/purse", "pkg/connmgr/report", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
+	"pkg/connmgr/history":       {"internal/wholefile", "pkg/scheduler"},              // for what it predicts, a Cost
+	"pkg/connmgr/holdings":      {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
+	"pkg/connmgr/ipc":           {"internal/wire"},
+	"pkg/connmgr/ipc/ipcserver": {"internal/inflight", "pkg/connmgr/ipc"},
+	"pkg/connmgr/known":         {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/lookups", "internal/modules", "internal/outputs", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/connmgr/known/made", "pkg/connmgr/known/watched"}, // makes jobs of commands
+	"pkg/connmgr/known/made":    {"internal/stamp", "internal/unit", "internal/wholefile", "internal/wire"},                                                                                                                                                                                                                                             // a file
+	"pkg/connmgr/known/watched": {"internal/wholefile"},
+	"pkg/connmgr/link":          {"internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/shelf"},
+	"pkg/connmgr/lists":         {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
+	"pkg/connmgr/machine":       {"internal/cgroup"},
+	"pkg/connmgr/metrics":       {"internal/reason", "pkg/connmgr/report"},
+	"pkg/connmgr/paired":        {},
+	"pkg/connmgr/purse":         {"internal/job"},                    // credits as messages carry them
+	"pkg/connmgr/report":        {"internal/job", "internal/reason"}, // a host's load
+	"pkg/connmgr/outfit":        {"internal/compress", "internal/streams", "internal/toolchain", "internal/toolchain/parcel", "internal/unit"},
+	"pkg/connmgr/results":       {"pkg/resultcache"},
+	"pkg/resultcache":           {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
+	"pkg/resultcache/disk":      {"pkg/resultcache"},
+	"pkg/resultcache/reapi":     {"internal/secret", "pkg/resultcache"},
+	"pkg/resultcache/redis":     {"internal/secret", "pkg/resultcache"},
+	"pkg/resultcache/s3":        {"pkg/resultcache"},
+	"pkg/resultcache/move":      {"internal/job", "internal/outputs", "internal/unit"},
+	"pkg/resultcache/shelf":     {"internal/wire", "pkg/resultcache"},
+	"pkg/connmgr/shelved":       {"internal/identity", "pkg/connmgr/farm", "pkg/connmgr/link", "pkg/resultcache", "pkg/scheduler"},
+	"pkg/connmgr/slots":         {"internal/shm", "pkg/iwarp"},
+	"pkg/connmgr/socket":        {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
+	"pkg/connmgr/trust":         {"internal/job", "internal/modules", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
+	"pkg/connmgr/underway":      {"pkg/connmgr/report"},
+	"pkg/scheduler":             {"internal/reason"},
+	"pkg/worker":                {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker/files":          {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "internal/wire", "pkg/resultcache"}, // sums up what a job shows as the manager does
+	"pkg/worker/images":         {},
+	"pkg/worker/large":          {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
+	"pkg/worker/offered":        {"internal/job", "internal/toolchain", "internal/unit"},
+	"pkg/worker/policy":         {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
+	"pkg/worker/run":            {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
+	"pkg/worker/auditlog":       {"internal/job"},
+	"pkg/worker/capture":        {"internal/shm"},
+	"pkg/worker/distcc":         {"internal/job", "internal/rawjob", "internal/reason", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/iwarp", "pkg/worker/distcc/proto"}, // a client of the worker's, in the same process
+	"pkg/worker/distcc/lzo":     {},
+	"pkg/worker/distcc/proto":   {"pkg/worker/distcc/lzo"},
+	"pkg/worker/lend":           {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
+	"pkg/worker/shares":         {},
+	"pkg/worker/received":       {"internal/compress", "internal/toolchain/parcel", "internal/unit"},
+	"pkg/worker/shelves":        {"internal/wire", "pkg/resultcache", "pkg/resultcache/shelf"},
+	"pkg/worker/users":          {"internal/sandbox"},
+	"pkg/worker/workdir":        {"internal/sandbox/probe"}, // names what it removes
 
 	// parts of the programs that nobody outside imports
-	"internal/builds":              {"internal/gain", "pkg/connmgr/report"}, // what a manager tells of commands is what is kept of them
-	"internal/cgroup":              {},                                      // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
-	"internal/compdb":              {},
-	"internal/compress":            {},
-	"internal/config":              {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
-	"internal/costs":               {"internal/costs/journal", "internal/unit"}, // which headers are the system's
-	"internal/costs/journal":       {},
-	"internal/ctl":                 {"internal/builds", "internal/config", "internal/costs", "internal/costs/journal", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
-	"internal/digest":              {},
-	"internal/discover":            {"internal/hostlist"},
-	"internal/driver":              {},
-	"internal/driver/recipes":      {"internal/driver", "internal/modules"}, // compilers show what their compiled modules say
-	"internal/entrypoint":          {},
-	"internal/figure":              {},
-	"internal/gain":                {"internal/reason", "pkg/connmgr/report"}, // which reasons are those of compiles
-	"internal/hostlist":            {"pkg/scheduler"},
-	"internal/identity":            {"internal/identity/psk", "internal/tcpaddr"},
-	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for
-	"internal/identity/psk":        {},
-	"internal/inflight":            {},
-	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit", "pkg/resultcache"}, // looks through texts as the wrapper does; sums up what it finds as a host does
-	"internal/lookups":             {},
-	"internal/job":                 {"internal/unit", "internal/wire"},
-	"internal/jobserver":           {}, // what the wrapper asks of a make above it
-	"internal/outputs":             {"internal/modules"},
-	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/lookups", "internal/sandbox", "internal/wire"}, // lookups: names in the memory of commands
-	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
-	"internal/rdmaread":            {"pkg/iwarp"},
-	"internal/reason":              {},
-	"internal/release":             {}, // not the wrapper: runtime/debug brings fmt
-	"internal/sandbox":             {"internal/cgroup"},
-	"internal/sandbox/probe":       {}, // what an attacker inside would try
-	"internal/sandbox/sandboxtest": {},
-	"internal/secret":              {"internal/textfile"},
-	"internal/shm":                 {},
-	"internal/migrate":             {},
-	"internal/modules":             {},
-	"internal/sources":             {"internal/unit"},
-	"internal/spans":               {"pkg/connmgr/report"},
-	"internal/spans/otlp":          {"internal/spans", "pkg/connmgr/report"},
-	"internal/spin":                {}, // what the providers of verbs share
-	"internal/stamp":               {},
-	"internal/streams":             {"internal/identity", "internal/identity/psk", "internal/job", "internal/wire", "pkg/iwarp", "pkg/stream"},
-	"internal/store":               {}, // contents by their sums, whoever names them
-	"internal/tcpaddr":             {},
-	"internal/telemetry":           {"internal/tcpaddr", "internal/telemetry/feed", "pkg/iwarp"},
-	"internal/telemetry/feed":      {},
-	"internal/textfile":            {},
-	"internal/wholefile":           {},
-	"internal/tiers":               {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
-	"internal/toolchain":           {"internal/driver", "internal/unit"},
-	"internal/toolchain/parcel":    {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
-	"internal/top":                 {"internal/figure", "internal/reason", "pkg/connmgr/report"},
-	"internal/top/display":         {"internal/top"},
-	"internal/unit":                {},
-	"internal/wire":                {},
+	"internal/builds":             {"internal/gain", "pkg/connmgr/report"}, // what a manager tells of commands is what is kept of them
+	"internal/cgroup":             {},                                      // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"internal/compdb":             {},
+	"internal/compress":           {},
+	"internal/config":             {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
+	"internal/costs":              {"internal/costs/journal", "internal/unit"}, // which headers are the system's
+	"internal/costs/journal":      {},
+	"internal/ctl":                {"internal/builds", "internal/config", "internal/costs", "internal/costs/journal", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
+	"internal/digest":             {},
+	"internal/discover":           {"internal/hostlist"},
+	"internal/driver":             {},
+	"internal/driver/recipes":     {"internal/driver", "internal/modules"}, // compilers show what their compiled modules say
+	"internal/entrypoint":         {},
+	"internal/figure":             {},
+	"internal/gain":               {"internal/reason", "pkg/connmgr/report"}, // which reasons are those of compiles
+	"internal/hostlist":           {"pkg/scheduler"},
+	"internal/identity":           {"internal/identity/psk", "internal/tcpaddr"},
+	"internal/identity/authority": {"internal/identity"}, // whose roles a certificate is for
+	"internal/identity/psk":       {},
+	"internal/inflight":           {},
+	"internal/inputs":             {"internal/job", "internal/sources", "internal/stamp", "internal/unit", "pkg/resultcache"}, // looks through texts as the wrapper does; sums up what it finds as a host does
+	"internal/lookups":            {},
+	"internal/job":                {"internal/unit", "internal/wire"},
+	"internal/jobserver":          {}, // what the wrapper asks of a make above it
+	"internal/outputs":            {"internal/modules"},
+	"internal/privatetree":        {"internal/entrypoint", "internal/inflight", "internal/lookups", "internal/sandbox", "internal/wire"}, // lookups: names in the memory of commands
+	"internal/rawjob":             {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
+	"internal/rdmaread":           {"pkg/iwarp"},
+	"internal/reason":             {},
+	"internal/release":            {}, // not the wrapper: runtime/debug brings fmt
+	"internal/sandbox":            {"internal/cgroup"},
+	"internal/sandbox/probe":      {}, // what an attacker inside would try
+	"internal/secret":             {"internal/textfile"},
+	"internal/shm":                {},
+	"internal/migrate":            {},
+	"internal/modules":            {},
+	"internal/sources":            {"internal/unit"},
+	"internal/spans":              {"pkg/connmgr/report"},
+	"internal/spans/otlp":         {"internal/spans", "pkg/connmgr/report"},
+	"internal/spin":               {}, // what the providers of verbs share
+	"internal/stamp":              {},
+	"internal/streams":            {"internal/identity", "internal/identity/psk", "internal/job", "internal/wire", "pkg/iwarp", "pkg/stream"},
+	"internal/store":              {}, // contents by their sums, whoever names them
+	"internal/tcpaddr":            {},
+	"internal/telemetry":          {"internal/tcpaddr", "internal/telemetry/feed", "pkg/iwarp"},
+	"internal/telemetry/feed":     {},
+	"internal/textfile":           {},
+	"internal/wholefile":          {},
+	"internal/tiers":              {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
+	"internal/toolchain":          {"internal/driver", "internal/unit"},
+	"internal/toolchain/parcel":   {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
+	"internal/top":                {"internal/figure", "internal/reason", "pkg/connmgr/report"},
+	"internal/top/display":        {"internal/top"},
+	"internal/unit":               {},
+	"internal/wire":               {},
 
 	// the laboratory: measurements, experiments, and users of the stack that compile nothing; the product imports none of it
 	"lab/9p":            {"lab/9p/export", "pkg/iwarp"},
@@ -181,18 +176,23 @@ var edges = map[string][]string{
 	"deploy/packaging/image":               {},
 	"internal/test/kit/alone":              {},
 	"internal/test/kit/browser":            {"internal/test/kit/need"},
+	"internal/test/kit/daemontest":         {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "internal/test/kit/iwarptest"}, // for tests
 	"internal/test/kit/debsrc":             {},
 	"internal/test/kit/explore":            {},
 	"internal/test/kit/farm":               {},
 	"internal/test/kit/farmtest":           {"internal/test/kit/farm", "internal/test/kit/need", "internal/test/kit/standin"},
 	"internal/test/kit/honest":             {},
+	"internal/test/kit/inproc":             {"internal/spin", "pkg/iwarp"},
+	"internal/test/kit/iwarptest":          {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"internal/test/kit/need":               {},
 	"internal/test/kit/part":               {},
 	"internal/test/kit/reapiserver":        {},
 	"internal/test/kit/relay":              {},
+	"internal/test/kit/reporttest":         {"internal/job", "pkg/connmgr/report"}, // for tests
+	"internal/test/kit/sandboxtest":        {},
 	"internal/test/kit/standin":            {},
-	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                              // certificates for servers
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "lab/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                      // certificates for servers
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "lab/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "internal/test/kit/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
 	"internal/test/program/contained":      {},
 	"internal/test/program/demo":           {"internal/reason", "internal/test/kit/farm"}, // the same
 	"internal/test/program/evilcc":         {"internal/sandbox/probe"},
@@ -325,7 +325,7 @@ func TestProductHasNoTestTools(t *testing.T) {
 			if strings.HasPrefix(to, "lab/") && !strings.HasPrefix(from, "lab/") {
 				t.Errorf("%s imports %s, which is of the laboratory", from, to)
 			}
-			if strings.HasPrefix(to, "internal/test/") || strings.HasSuffix(to, "test") && !strings.HasSuffix(from, "test") {
+			if strings.HasPrefix(to, "internal/test/") {
 				t.Errorf("%s imports %s, which is for tests", from, to)
 			}
 		}

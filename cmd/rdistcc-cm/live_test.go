@@ -8,8 +8,8 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/telemetry"
+	"github.com/rdistcc/rdistcc/internal/test/kit/reporttest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 )
 
 // TestLanesShowTheFarm: each host has a lane, those that take jobs first; what runs on two hosts is in both, what waits in

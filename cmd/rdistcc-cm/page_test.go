@@ -8,8 +8,8 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/telemetry"
+	"github.com/rdistcc/rdistcc/internal/test/kit/reporttest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 )
 
 // TestPageShowsTheFarm: the page shows how busy each host is, which are drained, and why commands ran here.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/reporttest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 )
 
 // TestAfterTheEnd: what the last manager wrote down is shown as just that.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // device is one of our iWARP stacks as id.

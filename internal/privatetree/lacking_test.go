@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/sandbox"
-	"github.com/rdistcc/rdistcc/internal/sandbox/sandboxtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/sandboxtest"
 )
 
 const lackingArg0 = "tree-test-lacking"

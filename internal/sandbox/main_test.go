@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/sandbox/sandboxtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/sandboxtest"
 )
 
 // How this program is called for a part in a test.

@@ -15,11 +15,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/inproc"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/lab/9p/export"
 	"github.com/rdistcc/rdistcc/lab/9p/p9"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 func TestMain(m *testing.M) { iwarptest.Main(m) }

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/inproc"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/lab/grant"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 func side(e *iwarptest.End) grant.Side { return grant.Side{Dev: e.Dev, PD: e.PD, QP: e.QP, CQ: e.CQ} }

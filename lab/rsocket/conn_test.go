@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/net/nettest"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/inproc"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // devices are two devices that can be connected, and an address on the second one.

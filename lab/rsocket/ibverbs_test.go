@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ibverbs"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // The tests run on an iWARP device too, whose address and name RDISTCC_IBVERBS has: "10.0.2.15,siw0". The guest of

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 func TestMain(m *testing.M) {

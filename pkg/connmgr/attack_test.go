@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/internal/unit"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
 // takesAll answers offers of toolchains at the other end of a connection: nothing is missing.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/identity"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 

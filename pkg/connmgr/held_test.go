@@ -6,8 +6,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 	"github.com/rdistcc/rdistcc/internal/unit"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )

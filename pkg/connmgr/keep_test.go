@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 )
 
 // TestCompilesAreRemembered: the next manager predicts a compile from the time that it took before, and tells

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 )
 
 // deafConn holds back the first two FPDUs that are sent until the third: siw's acceptor can miss the first

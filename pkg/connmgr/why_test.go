@@ -3,7 +3,7 @@ package connmgr
 import (
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 )
 
 // TestChoiceIsRecorded: a job's record says how its host was chosen.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 // The table of docs/conformance.md has every item once, and names only tests that

@@ -3,7 +3,7 @@ package iwarp_test
 import (
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 // No test leaves a goroutine or a descriptor behind.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // readPair is a connected pair over loopback with depth Reads each way.

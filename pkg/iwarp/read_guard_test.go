@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // TestGuardedRead: the owner of a region with a Guard changes it while it is read,

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // TestRefusedStartupsAreCounted: each connection that a listener gives up before

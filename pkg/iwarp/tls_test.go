@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // TestTLSUnderMPA: the connections that a device is given need not be TCP's. Over

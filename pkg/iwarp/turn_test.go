@@ -4,8 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // TestDisconnectWaitsItsTurn: "the responder MUST NOT send any FPDU before it has

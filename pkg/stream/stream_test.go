@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/net/nettest"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/inproc"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/stream/exs"
 )
 

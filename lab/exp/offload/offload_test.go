@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // sample is what pprof prints, with stacks of each kind.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 func unhex(t *testing.T, s string) []byte {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 )
 
 // TestDemand: a host hears how many of our jobs could use it, when they come and

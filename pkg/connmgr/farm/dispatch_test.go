@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/daemontest"
 )
 
 // TestBuildsTakeTurns: a build that came later does not stand behind all of a

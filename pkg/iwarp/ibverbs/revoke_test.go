@@ -5,9 +5,9 @@ package ibverbs
 import (
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/lab/grant"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // TestPriceOfRevocation says what an STag for each job costs on this device, and what a peer can do where

@@ -7,8 +7,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 // addrEnv names an address of an iWARP device, and the device if there are several:

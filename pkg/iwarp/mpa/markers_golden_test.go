@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 

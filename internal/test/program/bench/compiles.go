@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 // settle is the time that daemons get to finish after they have answered.

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 // traffic measures P16: how many bytes a build host sends for a whole build on a host that has nothing of

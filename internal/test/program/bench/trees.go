@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 // What the trees of P21 have in common: a source reads as many headers, of which most sources read many.

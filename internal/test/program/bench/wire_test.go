@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 // TestCompileOnTheWire records real compiles by the real programs between manager and host: what went over

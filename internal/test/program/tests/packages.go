@@ -20,7 +20,8 @@ var meets = []string{"os/exec", "os/user", module + "/internal/privatetree", mod
 	module + "/internal/driver/recipes", module + "/lab/netlab", module + "/internal/test/kit/"}
 
 // apart are packages of the kit that tests may use and be the same everywhere.
-var apart = []string{module + "/internal/test/kit/explore", module + "/internal/test/kit/part", module + "/internal/test/kit/relay"}
+var apart = []string{module + "/internal/test/kit/daemontest", module + "/internal/test/kit/explore", module + "/internal/test/kit/inproc",
+	module + "/internal/test/kit/iwarptest", module + "/internal/test/kit/part", module + "/internal/test/kit/relay", module + "/internal/test/kit/reporttest"}
 
 type listed struct {
 	ImportPath                         string

@@ -20,8 +20,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
-	"github.com/rdistcc/rdistcc/internal/sandbox/sandboxtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/sandboxtest"
 )
 
 // rungArg0 is how this program is called when it is to run one job under some of the measures.

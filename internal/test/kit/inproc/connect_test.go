@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
 func ends(t *testing.T) (a, b *iwarptest.End) {

@@ -15,7 +15,7 @@ import (
 func TestPcapEqualsFrames(t *testing.T) {
 	for _, name := range []string{"v2-crc-rping", "peer-v2-rping-crc-bytewise"} {
 		t.Run(name, func(t *testing.T) {
-			base := filepath.Join("..", "testdata", "captures", name)
+			base := filepath.Join("..", "..", "..", "..", "pkg", "iwarp", "testdata", "captures", name)
 			b, err := os.ReadFile(base + ".pcap")
 			if err != nil {
 				t.Fatal(err)

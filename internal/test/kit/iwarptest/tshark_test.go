@@ -11,7 +11,7 @@ import (
 // they are; so a test that calls a capture clean can be believed. And a damaged
 // FPDU is seen.
 func TestTsharkScenarios(t *testing.T) {
-	v, err := ReadVectors("../testdata/vectors/vectors.json")
+	v, err := ReadVectors("../../../../pkg/iwarp/testdata/vectors/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}
