@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,6 +234,47 @@ func TestQuietHostIsKept(t *testing.T) {
 		synctest.Wait()
 		if len(d.Conns) != 1 || s.m.Status().Hosts[0].State != "up" {
 			t.Errorf("%d connections, state %s, want the one", len(d.Conns), s.m.Status().Hosts[0].State)
+		}
+	})
+}
+
+// TestRestingHost: a host that no job has asked for is asked for a sign of life every four seconds, can be used at once, and is found to be gone
+// within eight seconds more.
+func TestRestingHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		var beats atomic.Int64
+		var gone atomic.Bool
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnBeat = func() { beats.Add(1) }
+			d.Deaf = gone.Load
+		})
+		if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
+			t.Fatalf("answer %+v", no)
+		}
+		time.Sleep(5 * time.Minute) // the manager expects more jobs for two minutes
+		for i := range 40 {
+			before := beats.Load()
+			time.Sleep(time.Minute)
+			if n := beats.Load() - before; i == 0 && (n < 12 || n > 18) {
+				t.Errorf("%d heartbeats in a minute of rest, want some 15", n)
+			}
+			time.Sleep(2*time.Minute + time.Duration(i)*100*time.Millisecond) // the job comes at any time between heartbeats
+			if res, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil || res.Attempts != 1 {
+				t.Fatalf("answer %+v %+v, want a result at the first attempt", res, no)
+			}
+			time.Sleep(3 * time.Minute)
+		}
+		if len(d.Conns) != 1 {
+			t.Errorf("%d connections, want the one", len(d.Conns))
+		}
+		gone.Store(true)
+		began := time.Now()
+		for s.m.Status().Hosts[0].State == "up" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took < 4*time.Second || took > 13*time.Second {
+			t.Errorf("it was lost after %v, want at most 12 s", took)
 		}
 	})
 }

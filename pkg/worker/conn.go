@@ -92,6 +92,8 @@ type signs struct {
 	wrote    uint64        // frames sent
 	unacked  uint64        // bytes sent but not acknowledged
 	silent   time.Duration // time without a sign of life
+	jobs     uint64        // received
+	unused   time.Duration // time without a job
 }
 
 // listing is what remains to be announced of the compilers that the host offers.

@@ -37,15 +37,38 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 		c.life.silent += every
 	}
 	c.life.received, c.life.wrote, c.life.unacked = heard, st.FPDUsSent, st.Unacked
-	if c.life.silent > c.s.o.Silence {
+	ask, lost := c.s.o.Heartbeat, c.s.o.Silence
+	if c.restsLocked(every) {
+		ask += (restBeats - 1) * c.s.o.Heartbeat
+		lost += (restBeats - 1) * c.s.o.Heartbeat
+	}
+	if c.life.silent > lost {
 		c.log.Warn("client is silent", "for", c.life.silent)
 		c.ending = endedSilent
 		c.qp.Abort()
 		return
 	}
-	if c.state == connServing && c.unasked.Free(job.KindHeartbeat) && c.life.silent >= c.s.o.Heartbeat {
+	if c.state == connServing && c.unasked.Free(job.KindHeartbeat) && c.life.silent >= ask {
 		c.tellLocked(&job.Heartbeat{Seq: c.unasked.Next(job.KindHeartbeat)})
 	}
+}
+
+// A client without a job for restAfter heartbeats rests: it is asked for a sign of life after restBeats heartbeats of silence, and
+// counts as silent that much later. A manager does the same with a host that it does not use.
+const (
+	restAfter = 10
+	restBeats = 4
+)
+
+// restsLocked reports whether the client rests. It is called once per every.
+func (c *conn) restsLocked(every time.Duration) bool {
+	if c.jobs != c.life.jobs || len(c.tasks)+len(c.sending)+len(c.offers) > 0 {
+		c.life.unused = 0
+	} else {
+		c.life.unused += every
+	}
+	c.life.jobs = c.jobs
+	return c.life.unused > restAfter*c.s.o.Heartbeat
 }
 
 // end makes a connection end, gracefully if asked to. serve does the rest.

@@ -293,6 +293,27 @@ func TestSilentClientIsDropped(t *testing.T) {
 	}
 }
 
+// TestClientRests: a client without a job for ten heartbeats rests, until its next job.
+func TestClientRests(t *testing.T) {
+	c := &conn{s: &Server{o: Options{Heartbeat: time.Second}}}
+	rests := func(after time.Duration, want bool) {
+		t.Helper()
+		for ; after > time.Second; after -= time.Second {
+			c.restsLocked(time.Second)
+		}
+		if c.restsLocked(time.Second) != want {
+			t.Errorf("rests is %v after %v without a job", !want, c.life.unused)
+		}
+	}
+	rests(10*time.Second, false)
+	rests(time.Second, true)
+	c.jobs++
+	rests(11*time.Second, false) // the first finds the job
+	rests(time.Second, true)
+	c.tasks = map[uint64]*task{1: nil} // a long one
+	rests(time.Minute, false)
+}
+
 func TestFloodIsCut(t *testing.T) { forms(t, testFloodIsCut) }
 
 func testFloodIsCut(t *testing.T, b job.Body) {

@@ -17,16 +17,44 @@ func (c *Config) tickTime() time.Duration { return max(c.Heartbeat/2, 1) }
 // tick sends heartbeats, and ends a link whose daemon is silent or does not answer a Cancel. It returns when
 // the link has ended.
 func (l *Link) tick() {
-	t := time.NewTicker(l.c.tickTime())
+	every := l.c.tickTime()
+	now := time.Now()
+	t := time.NewTicker(max(now.Truncate(every).Add(every).Sub(now), 1)) // all links tick at the same time: the manager wakes once for them
 	defer t.Stop()
+	aligned := false
 	for {
 		select {
 		case <-l.dead:
 			return
 		case now := <-t.C:
+			if !aligned {
+				t.Reset(every)
+				aligned = true
+			}
 			l.ticked(now)
 		}
 	}
+}
+
+// A link that nothing has asked for during restAfter heartbeats rests: it asks for a sign of life, and reads what the daemon
+// keeps of results, once per restBeats and restLooks heartbeats. To be silent, it then takes the daemon that much longer.
+const (
+	restAfter = 10
+	restBeats = 4
+	restLooks = 10
+)
+
+// restLocked works out whether the link rests. A link that stops resting gets its full time to be heard from.
+func (l *Link) restLocked(now time.Time, wanted bool) {
+	if len(l.flights) > 0 || l.offers > 0 {
+		l.used = now
+	}
+	after := restAfter * l.c.Heartbeat
+	rests := !wanted && now.Sub(l.used) > after && now.Sub(l.shelf.sought) > after
+	if l.rests && !rests {
+		l.silent = 0
+	}
+	l.rests = rests
 }
 
 // ticked does the work of one tick. It counts intervals rather than compare times: a manager that was itself
@@ -57,16 +85,23 @@ func (l *Link) ticked(now time.Time) {
 		l.silent = 0
 	}
 	l.heard, l.sent, l.unacked, l.acked = max(heard, l.heard), s.FPDUsSent, s.Unacked, s.Path.Acked
+	l.restLocked(now, wanted)
+	beat, dead, look := l.c.Heartbeat*3/4, l.c.HeartbeatDead, l.c.Heartbeat*3/4
+	if l.rests {
+		beat += (restBeats - 1) * l.c.Heartbeat
+		dead += (restBeats - 1) * l.c.Heartbeat
+		look += (restLooks - 1) * l.c.Heartbeat
+	}
 	if wanted {
 		l.refreshLocked(now, l.c.Heartbeat*3/4) // less than a whole one: the last read began a little after a tick
 	}
-	if l.hasShelfLocked() && now.Sub(l.shelf.asked) > l.c.Heartbeat*3/4 { // so that the first look after a pause finds what others had compiled
+	if l.hasShelfLocked() && now.Sub(l.shelf.asked) > look { // so that the first look after a pause finds what others had compiled
 		l.refreshShelfLocked(now)
 	}
 	switch {
-	case l.silent >= l.c.HeartbeatDead:
+	case l.silent >= dead:
 		l.failLocked(fmt.Errorf("silent for %v", l.silent))
-	case quiet && l.ready && l.beatSeq == l.beatAcked && now.Sub(l.beatAt) > l.c.Heartbeat*3/4:
+	case quiet && l.ready && l.beatSeq == l.beatAcked && now.Sub(l.beatAt) > beat && (!l.rests || l.silent > beat):
 		l.beatSeq++
 		l.beatAt = now
 		l.beatMark = s.Path.Acked + s.Unacked + l.turns.posted

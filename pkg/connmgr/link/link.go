@@ -165,6 +165,7 @@ type Link struct {
 	unacked uint64 // bytes under way at the last tick
 	acked   uint64 // bytes acknowledged until the last tick
 	silent  time.Duration
+	rests   bool
 }
 
 // Welcome returns what the daemon said it can do. It does not change once Dial has returned.

@@ -28,6 +28,7 @@ type shelfReader struct {
 	late    bool // that has taken longer than somebody could wait
 	busy    bool // the head or records are being read
 	asked   time.Time
+	sought  time.Time // when a result was last looked for
 	damaged int
 	looks   looks
 
@@ -107,6 +108,7 @@ func (l *Link) Find(now time.Time, key resultcache.Key) (s Shelved, ok bool) {
 	if !l.hasShelfLocked() || !l.ready {
 		return s, false
 	}
+	l.shelf.sought = now
 	l.refreshShelfLocked(now)
 	s.key = key
 	s.Place, ok = l.shelf.index.Find(key)

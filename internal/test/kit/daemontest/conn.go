@@ -267,14 +267,14 @@ func (c *Conn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGroup) 
 		if c.d.OnBeat != nil {
 			c.d.OnBeat()
 		}
-		if !c.d.Mute {
+		if !c.d.Mute && (c.d.Deaf == nil || !c.d.Deaf()) {
 			c.Send(&job.Ack{Of: job.KindHeartbeat, Seq: m.Seq}, 0)
 		}
 	case *job.Demand:
 		c.Mu.Lock()
 		c.Demands = append(c.Demands, *m)
 		c.Mu.Unlock()
-		if !c.d.Mute {
+		if !c.d.Mute && (c.d.Deaf == nil || !c.d.Deaf()) {
 			c.Send(&job.Ack{Of: job.KindDemand, Seq: m.Seq}, 0)
 		}
 	case *job.Keep:

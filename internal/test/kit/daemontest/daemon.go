@@ -37,6 +37,7 @@ type Daemon struct {
 	Board      func() []byte // returns the content of its load board; nil = it has none
 	IDs        []unit.ToolchainID
 	Reject     *job.Rejection
+	Deaf       func() bool                            // it answers no heartbeats now; may be nil
 	OnBeat     func()                                 // called for each Heartbeat; may be nil
 	BoardGuard sync.Locker                            // guards what Board returns
 	Shelf      []byte                                 // memory of the results that it keeps (pkg/resultcache/shelf); nil = none
