@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -40,6 +41,7 @@ const (
 func (c *ctl) buildCommand() *cobra.Command {
 	var noProgress bool
 	var most limits
+	var page string
 	cmd := &cobra.Command{
 		Use:   "build [--] COMMAND [ARG]...",
 		Short: "Run a build, and say at its end what the farm has gained",
@@ -56,9 +58,10 @@ func (c *ctl) buildCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return c.build(args, !noProgress, &most) },
+		RunE: func(_ *cobra.Command, args []string) error { return c.build(args, !noProgress, &most, page) },
 	}
 	cmd.Flags().BoolVar(&noProgress, "no-progress", false, "show no progress")
+	cmd.Flags().StringVar(&page, "report", "", "write a page on the build to `FILE`, as rdistcc builds does")
 	cmd.Flags().Var(&most.local, "max-local", "exit with 120 if a larger `SHARE` of the compiles ran here, as in 10%")
 	cmd.Flags().Var(&most.misses, "max-misses", "exit with 120 if a larger `SHARE` was missing in the cache, as in 20%")
 	cmd.Flags().SetInterspersed(false) // options of the command are its own
@@ -70,9 +73,9 @@ func (c *ctl) buildStore() *builds.Store {
 	return builds.Open(filepath.Join(cmp.Or(config.StateHome(c.getenv), ipc.StateDir(c.getenv)), "builds"))
 }
 
-// build runs a command, and says what became of the compiles in it. Its error has the command's exit status, or says which
-// of the limits most it has exceeded.
-func (c *ctl) build(words []string, progress bool, most *limits) error {
+// build runs a command, says what became of the compiles in it, and writes the page on it if that names a file. Its error has the
+// command's exit status, or says which of the limits most it has exceeded.
+func (c *ctl) build(words []string, progress bool, most *limits, page string) error {
 	child, err := c.child(words)
 	if err != nil {
 		return err
@@ -106,6 +109,11 @@ func (c *ctl) build(words []string, progress bool, most *limits) error {
 	log.Build.Exit, log.Build.Lost = exit, follow.lost
 	log.Finish(ended)
 	c.tell(log, follow)
+	if page != "" && log.Err() == nil {
+		if err := c.writePage([]string{strconv.Itoa(log.Build.ID)}, page); err != nil {
+			fmt.Fprintf(c.err, "rdistcc: no page was written: %v\n", err) // the status is the build's
+		}
+	}
 	if exit != 0 {
 		return &exitError{code: exit}
 	}

@@ -297,7 +297,7 @@ func TestProgress(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- c.build([]string{"sh", "-c", `cd "$0"; for i in $(seq 20); do echo "early $i"; done; printf 'half a '
-			until [ -e seen ]; do sleep 0.02; done; echo line; for i in $(seq 20); do echo "late $i"; done; touch end; exit 4`, s.dir}, true, new(limits))
+			until [ -e seen ]; do sleep 0.02; done; echo line; for i in $(seq 20); do echo "late $i"; done; touch end; exit 4`, s.dir}, true, new(limits), "")
 	}()
 	const want = "rdistcc: 2 done, 3 running"
 	for end := time.Now().Add(2 * time.Minute); !strings.HasPrefix(view.line(9), want) || view.line(8) != "half a "; time.Sleep(10 * time.Millisecond) {

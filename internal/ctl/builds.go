@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/buildpage"
 	"github.com/rdistcc/rdistcc/internal/builds"
 	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/gain"
@@ -20,16 +21,23 @@ import (
 
 func (c *ctl) buildsCommand() *cobra.Command {
 	var asJSON bool
+	var page string
 	cmd := &cobra.Command{
 		Use:   "builds [BUILD]",
 		Short: "Show past builds that ran under rdistcc build",
 		Long: "Lists the builds that ran under `rdistcc build`, the newest first: how long each took, how many commands it had,\n" +
 			"which part of them ran on hosts or came from the cache, and how much longer it would have taken without the farm.\n" +
-			"With the number of a build, it shows what was shown at its end. The last 50 builds are kept.",
-		Example: "  rdistcc builds\n  rdistcc builds 12\n  rdistcc builds --json | jq '.[0].gain.alone_ns'",
+			"With the number of a build, it shows what was shown at its end. With --report, it writes a page on that build, or the\n" +
+			"last one, as one HTML file: what ran where and when, why the rest ran here, what headers cost. The last 50 builds are kept.",
+		Example: "  rdistcc builds\n  rdistcc builds 12\n  rdistcc builds 12 --report build.html\n  rdistcc builds --json | jq '.[0].gain.alone_ns'",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case cmd.Flags().Changed("report") && asJSON:
+				return failf(reason.ExitArguments, "--json prints a build, and --report writes a page on it: give one of them")
+			case cmd.Flags().Changed("report"):
+				return c.writePage(args, page)
+			case len(args) == 0:
 				return c.listBuilds(asJSON)
 			}
 			b, err := c.findBuild(args[0])
@@ -43,7 +51,27 @@ func (c *ctl) buildsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&page, "report", "", "write a page on the build to `FILE`")
 	return cmd
+}
+
+// writePage writes the page on a build, as traced finds it, to a file.
+func (c *ctl) writePage(words []string, file string) error {
+	if file == "" {
+		return failf(reason.ExitArguments, "--report needs the name of a file")
+	}
+	b, jobs, err := c.traced(words)
+	if err != nil {
+		return err
+	}
+	cost, _, err := c.costs([]string{strconv.Itoa(b.ID)}, 0)
+	if err != nil {
+		fmt.Fprintf(c.err, "rdistcc: the page says nothing of headers: %v\n", err)
+	}
+	if err := writeBy(file, func(w io.Writer) error { return buildpage.Write(w, b, jobs, cost) }); err != nil {
+		return failf(reason.ExitIO, "%v", err)
+	}
+	return c.print(fmt.Appendf(nil, "%s shows build %d: any browser opens it\n", file, b.ID))
 }
 
 // findBuild returns the build with a number, as it was typed.

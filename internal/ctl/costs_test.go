@@ -96,3 +96,35 @@ func TestCostsOfABuild(t *testing.T) {
 	s.want(0, "3 compiles of 3 units in build 1: 3 on hosts", "", "costs", "1")
 	s.want(0, "7 compiles of 4 units in the last 7 days", "", "costs")
 }
+
+// TestReport: the page of a build is one file, with its commands and headers, which only its user can read.
+func TestReport(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "no builds are kept yet", "builds", "--report", "x.html")
+	log := builds.Open(filepath.Join(s.dir, ".local", "state", "rdistcc", "builds")).New(builds.Build{Command: []string{"make"}, Dir: "/w", Began: time.Now()})
+	r := remoteJob(time.Now())
+	r.Build, r.Source = 7, "/w/u1.c"
+	log.Add([]report.JobRecord{r})
+	s.journalOf(filepath.Join(s.dir, ".local", "state", "rdistcc", "costs"), 3, 7)
+	log.Finish(time.Now())
+	file := filepath.Join(s.dir, "build.html")
+	for _, words := range [][]string{{"builds", "--report", file}, {"builds", "1", "--report", file}} {
+		s.want(0, file+" shows build 1: any browser opens it\n", "", words...)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"<h1>Build 1</h1>", "u1.c", "all\\x1b.h", "a:7632"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%q: the page lacks %q", words, want)
+			}
+		}
+		if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("the page: %v, %v", st.Mode(), err)
+		}
+	}
+	s.want(101, "", "--report needs the name of a file", "builds", "--report", "")
+	s.want(101, "", "give one of them", "builds", "--report", file, "--json")
+	s.want(100, "", "no build 9 is kept", "builds", "9", "--report", file)
+	s.want(107, "", "/nowhere/x.html", "builds", "--report", "/nowhere/x.html")
+}

@@ -1,0 +1,219 @@
+// Package buildpage writes what became of a build as one HTML file, which needs nothing else to be looked at, kept or printed.
+//
+//	page      the file, and what its tables say
+//	timeline  what ran where, and when
+//	treemap   what headers cost, as areas
+package buildpage
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rdistcc/rdistcc/internal/builds"
+	"github.com/rdistcc/rdistcc/internal/costs"
+	"github.com/rdistcc/rdistcc/internal/figure"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+)
+
+// maxRows bounds each table, so that a browser can show the file: the costliest rows are in it, and a line says how many are not.
+const maxRows = 1000
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+
+	page = template.Must(template.New("page").Funcs(template.FuncMap{
+		"digits": figure.Digits, "bytes": figure.Bytes, "count": figure.Count, "remedy": reason.Remedy,
+		"share": func(part, of int) string { return figure.Percent(uint64(max(part, 0)), uint64(max(of, 0))) },
+	}).Parse(pageHTML))
+)
+
+// view is what the template shows.
+type view struct {
+	CSS   template.CSS
+	JS    template.JS
+	Build *builds.Build
+	Title string
+	Dir   string // that names are relative to
+	Facts []fact
+	Time  *timeline
+	Units []unit
+	More  int // units that are not among Units
+	Costs *costs.Report
+	Tree  *treemap
+	Heads []header
+	Path  []step
+}
+
+type fact struct{ Name, Text string }
+
+// unit is a row of the table of commands.
+type unit struct {
+	Name, Place, Kind, Why string
+	Began, Took, CPU       time.Duration
+	Memory                 uint64
+}
+
+// header is a row of the table of headers.
+type header struct {
+	Name       string
+	More       int // others that are always read with it
+	CPU, Touch time.Duration
+	Units      int
+	Changes    int
+}
+
+// step is a command that the end of the build waited for, and how long nothing of the build ran before it.
+type step struct {
+	Name, Place, Kind string
+	Gap, Took         time.Duration
+}
+
+// Write writes the page of a build that has ended. jobs are its commands, which it sorts; c may be nil.
+func Write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
+	slices.SortFunc(jobs, func(x, y report.JobRecord) int { return cmp.Or(x.Began.Compare(y.Began), cmp.Compare(x.ID, y.ID)) })
+	v := &view{CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Build: b, Dir: b.Dir, Title: fmt.Sprintf("Build %d", b.ID), Facts: factsOf(b), Costs: c}
+	v.Time = timelineOf(b, jobs)
+	for i := range jobs {
+		v.Units = append(v.Units, unitOf(b, &jobs[i]))
+	}
+	v.Path = pathOf(b, jobs)
+	slices.SortStableFunc(v.Units, func(x, y unit) int { return cmp.Compare(y.Took, x.Took) })
+	v.More = max(len(v.Units)-maxRows, 0)
+	v.Units = v.Units[:len(v.Units)-v.More]
+	if c != nil {
+		for i := range c.Headers[:min(len(c.Headers), maxRows)] {
+			h := &c.Headers[i]
+			v.Heads = append(v.Heads, header{Name: near(b.Dir, h.Name()), More: len(h.Files) - 1, CPU: h.CPU, Touch: h.Touch, Units: h.Units, Changes: h.Changes})
+		}
+		v.Tree = treemapOf(b.Dir, c)
+	}
+	return page.Execute(w, v)
+}
+
+// factsOf returns the figures at the head of the page.
+func factsOf(b *builds.Build) []fact {
+	g := &b.Gain
+	facts := []fact{{"took", figure.Digits(b.Wall())}, {"exit status", fmt.Sprint(b.Exit)},
+		{"without the farm", fmt.Sprintf("about %s on %s", figure.Digits(g.Alone), figure.Count(b.Cores, "processor"))},
+		{"commands", fmt.Sprint(g.Jobs)}, {"on hosts", fmt.Sprint(g.Of(report.PlaceRemote))}, {"from the cache", fmt.Sprint(g.Of(report.PlaceCached))},
+		{"here", fmt.Sprint(g.Of(report.PlaceLocal))}}
+	if g.Failed > 0 {
+		facts = append(facts, fact{"failed", fmt.Sprint(g.Failed)})
+	}
+	return append(facts, fact{"sent", figure.Bytes(g.BytesOut)}, fact{"received", figure.Bytes(g.BytesIn)})
+}
+
+// unitOf returns the row of a command.
+func unitOf(b *builds.Build, r *report.JobRecord) unit {
+	u := unit{Name: nameOf(b, r), Place: placeOf(r), Kind: kindOf(r), Began: r.Began.Sub(b.Began), Took: max(r.Ended.Sub(r.Began), 0),
+		CPU: time.Duration(r.CPUUS) * time.Microsecond, Memory: r.Memory}
+	switch {
+	case r.Local:
+		u.Why = strings.TrimSuffix(r.Reason+": "+r.Detail, ": ")
+	case r.Cached == "" && r.Missed != "":
+		u.Why = "not in the cache: " + r.Missed
+	}
+	return u
+}
+
+// nameOf names a command: by its source, else by what it makes.
+func nameOf(b *builds.Build, r *report.JobRecord) string {
+	name := cmp.Or(r.Source, r.Output)
+	if name == "" {
+		return "a command without a source"
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(r.Cwd, name)
+	}
+	return printable(near(b.Dir, name))
+}
+
+// printable returns a name with what cannot be seen, or would turn the direction of text, as in a string of Go.
+func printable(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) || !utf8.ValidString(name) {
+		q := strconv.Quote(name)
+		return q[1 : len(q)-1]
+	}
+	return name
+}
+
+// near returns a name as it is seen from dir, if it is below.
+func near(dir, name string) string {
+	if rest, ok := strings.CutPrefix(name, dir+"/"); ok && dir != "" {
+		return rest
+	}
+	return name
+}
+
+// placeOf says where a command ran.
+func placeOf(r *report.JobRecord) string {
+	switch r.Place() {
+	case report.PlaceRemote:
+		return r.Host
+	case report.PlaceCached:
+		return "cache: " + r.Cached
+	}
+	return "here"
+}
+
+// The kinds of commands, by which they are coloured.
+const (
+	kindCompile = "compile"
+	kindCached  = "cached"
+	kindHere    = "here"
+	kindTrouble = "trouble"
+	kindFailed  = "failed"
+)
+
+func kindOf(r *report.JobRecord) string {
+	switch {
+	case r.Exit != 0 || !r.Finished:
+		return kindFailed
+	case r.Trouble:
+		return kindTrouble
+	case r.Local:
+		return kindHere
+	case r.Cached != "":
+		return kindCached
+	}
+	return kindCompile
+}
+
+// pathOf returns what the end of the build waited for: the command that ended last, the one that had ended last when that began, and so on,
+// the first one first. make knows which had to wait for which; the order in which they ran shows only which can have.
+func pathOf(b *builds.Build, jobs []report.JobRecord) []step {
+	byEnd := make([]*report.JobRecord, 0, len(jobs))
+	for i := range jobs {
+		if !jobs[i].Ended.IsZero() {
+			byEnd = append(byEnd, &jobs[i])
+		}
+	}
+	slices.SortFunc(byEnd, func(x, y *report.JobRecord) int { return x.Ended.Compare(y.Ended) })
+	var path []step
+	for n := len(byEnd); n > 0 && len(path) < maxRows; {
+		r := byEnd[n-1]
+		n, _ = slices.BinarySearchFunc(byEnd[:n-1], r.Began, func(x *report.JobRecord, t time.Time) int { return cmp.Or(x.Ended.Compare(t), -1) })
+		before := b.Began
+		if n > 0 {
+			before = byEnd[n-1].Ended
+		}
+		path = append(path, step{nameOf(b, r), placeOf(r), kindOf(r), max(r.Began.Sub(before), 0), max(r.Ended.Sub(r.Began), 0)})
+	}
+	slices.Reverse(path)
+	return path
+}

@@ -1,0 +1,188 @@
+package buildpage
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/builds"
+	"github.com/rdistcc/rdistcc/internal/costs"
+	"github.com/rdistcc/rdistcc/internal/gain"
+	"github.com/rdistcc/rdistcc/internal/test/kit/browser"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+)
+
+var began = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+
+// sample is a build with a command of each kind, of which the one that runs from second a to second b is job(a, b).
+func sample() (*builds.Build, []report.JobRecord, *costs.Report) {
+	job := func(name string, a, b int) report.JobRecord {
+		return report.JobRecord{ID: uint64(a), Began: began.Add(time.Duration(a) * time.Second), Ended: began.Add(time.Duration(b) * time.Second), Finished: true,
+			Cwd: "/w", Source: name, Host: "a.example:7632", CPUUS: uint32(b-a) * 1e6, Memory: 100 << 20}
+	}
+	jobs := []report.JobRecord{job("main.c", 0, 4), job("<img src=x onerror=document.title='owned'>.c", 0, 3), job("b.c", 1, 2), job("\u202elink.c", 5, 9), job("c.c", 4, 5)}
+	jobs[2].Cached, jobs[2].Missed = "disk", ""
+	jobs[3].Local, jobs[3].Reason, jobs[3].Detail = true, "link", "links <all>"
+	jobs[4].Exit = 1
+	jobs[0].Missed = "main.h has changed"
+	var tally gain.Tally
+	for i := range jobs {
+		tally.Add(&jobs[i])
+	}
+	b := &builds.Build{ID: 12, Command: []string{"make", "-j4", "X=</title>"}, Dir: "/w", Began: began, Ended: began.Add(10 * time.Second), Cores: 2}
+	b.Gain = tally.Sum(b.Began, b.Ended, b.Cores)
+	c := &costs.Report{Headers: []costs.Header{
+		{Files: []costs.HeaderFile{{Name: "/w/main.h"}, {Name: "/w/x.h"}}, CPU: 3 * time.Second, Units: 3, Touch: 5 * time.Second},
+		{Files: []costs.HeaderFile{{Name: "/usr/include/stdio.h"}}, CPU: 2 * time.Second, Units: 3},
+		{Files: []costs.HeaderFile{{Name: "/w/free.h"}}, Units: 1},
+	}}
+	return b, jobs, c
+}
+
+func write(t *testing.T, b *builds.Build, jobs []report.JobRecord, c *costs.Report) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Write(&out, b, jobs, c); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestPage: the page says what became of each command, and names are text in it.
+func TestPage(t *testing.T) {
+	b, jobs, c := sample()
+	text := write(t, b, jobs, c)
+	for _, want := range []string{
+		"<h1>Build 12</h1>", "make -j4 X=&lt;/title&gt;", "a.example:7632", "cache: disk", "c.c: 1 s, from 4 s on", "not in the cache: main.h has changed",
+		"link: links &lt;all&gt;", `\u202elink.c`, ">here<", "c.c</td><td class=\"k-failed\">a.example:7632, failed", "main.h and 1 other always read with it: 3 s over 3 units", "main.h (+1)",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "<img") || strings.Contains(text, "http://") || strings.Contains(text, "https://") {
+		t.Error("a name is markup, or the page fetches something")
+	}
+	b.Gain = gain.Sum{}
+	if text := write(t, b, nil, nil); !strings.Contains(text, "No command of this build came to rdistcc") {
+		t.Error("a build without commands does not say so")
+	}
+}
+
+// TestTimeline: commands of a place that overlap are in lanes of their own, and the shortest of very many are left out.
+func TestTimeline(t *testing.T) {
+	b, jobs, _ := sample()
+	rows := timelineOf(b, jobs).Rows
+	var got []string
+	for _, r := range rows {
+		got = append(got, fmt.Sprintf("%s %d %s", r.Name, r.Most, r.Busy))
+	}
+	if want := "a.example:7632 2 50%, cache: disk 1 10%, here 1 40%"; strings.Join(got, ", ") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	many := make([]report.JobRecord, 100_000)
+	for i := range many {
+		many[i] = report.JobRecord{Began: began, Ended: began.Add(time.Duration(i) * time.Microsecond), Finished: true, Host: fmt.Sprint("h", i%2000)}
+	}
+	line := timelineOf(b, many)
+	n := 0
+	for _, r := range line.Rows {
+		n += len(r.Bars)
+	}
+	if n != maxBars || line.Left != len(many)-maxBars {
+		t.Errorf("%d bars are drawn and %d left out, of %d", n, line.Left, len(many))
+	}
+	if text := write(t, b, many, nil); len(text) > 4<<20 {
+		t.Errorf("the page of 100,000 commands has %d bytes", len(text))
+	}
+}
+
+// TestTreemap: areas are as large as what headers cost, fill the map, and do not overlap.
+func TestTreemap(t *testing.T) {
+	c := new(costs.Report)
+	for i := range 200 {
+		c.Headers = append(c.Headers, costs.Header{Files: []costs.HeaderFile{{Name: fmt.Sprintf("/w/h%d.h", i)}}, CPU: time.Second / time.Duration(i+1)})
+	}
+	m := treemapOf("/w", c)
+	if len(m.Areas) != maxAreas || m.Rest == "" {
+		t.Fatalf("%d areas, the rest is %q", len(m.Areas), m.Rest)
+	}
+	sum := 0.0
+	for i, a := range m.Areas {
+		sum += a.Width * a.Height
+		if got, want := a.Width*a.Height/(m.Areas[0].Width*m.Areas[0].Height), 1/float64(i+1); math.Abs(got-want) > 1e-6 {
+			t.Errorf("area %d is %f of the first, want %f", i, got, want)
+		}
+		if a.X < 0 || a.Y < 0 || a.X+a.Width > mapWidth+1e-6 || a.Y+a.Height > mapHeight+1e-6 {
+			t.Errorf("area %d is outside: %+v", i, a)
+		}
+		for k, o := range m.Areas[:i] {
+			if a.X+1e-6 < o.X+o.Width && o.X+1e-6 < a.X+a.Width && a.Y+1e-6 < o.Y+o.Height && o.Y+1e-6 < a.Y+a.Height {
+				t.Errorf("areas %d and %d overlap", i, k)
+			}
+		}
+	}
+	if math.Abs(sum-mapWidth*mapHeight) > 1 {
+		t.Errorf("the areas are %f together", sum)
+	}
+	if treemapOf("/w", new(costs.Report)) != nil {
+		t.Error("a map of nothing")
+	}
+}
+
+// TestPath: the chain of those that can have waited for each other, back from the last one.
+func TestPath(t *testing.T) {
+	b, jobs, _ := sample()
+	var got []string
+	for _, s := range pathOf(b, jobs) {
+		got = append(got, fmt.Sprintf("%s %v %v", s.Name, s.Gap, s.Took))
+	}
+	if want := `main.c 0s 4s, c.c 0s 1s, \u202elink.c 0s 4s`; strings.Join(got, ", ") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestBrowser: the file shows itself in a browser without network, at both widths and in both schemes, and sorts its tables.
+func TestBrowser(t *testing.T) {
+	chromium := browser.Start(t)
+	b, jobs, c := sample()
+	file := filepath.Join(t.TempDir(), "build.html")
+	if err := os.WriteFile(file, []byte(write(t, b, jobs, c)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{1400, 500} {
+		for _, dark := range []bool{false, true} {
+			p := chromium.Open("file://"+file, browser.Look{Width: width, Height: 900, Dark: dark})
+			p.WaitFor("the tables", `document.querySelectorAll('table.sorts').length > 2`)
+			var wide int
+			if p.Eval(`document.documentElement.scrollWidth`, &wide); wide > width {
+				t.Errorf("the page is %d pixels wide on %d", wide, width)
+			}
+			const last = `[...document.querySelectorAll('table.sorts')].at(-1)`
+			var first string
+			p.Eval(last+`.tBodies[0].rows[0].cells[0].textContent`, &first)
+			if first != "main.c" && first != `\u202elink.c` {
+				t.Errorf("the first row is %q, want one that took longest", first)
+			}
+			p.Eval(`[...`+last+`.tHead.querySelectorAll('button')].find(b => b.textContent === 'Took').click()`, nil)
+			p.WaitFor("the largest first", last+`.tBodies[0].rows[0].cells[3].dataset.v === '4000000000'`)
+			p.Eval(`[...`+last+`.tHead.querySelectorAll('button')].find(b => b.textContent === 'Took').click()`, nil)
+			p.WaitFor("the smallest first", last+`.tBodies[0].rows[0].cells[3].dataset.v === '1000000000'`)
+			p.Eval(last+`.tHead.querySelector('button').click()`, nil)
+			p.WaitFor("by name", last+`.tBodies[0].rows[0].cells[0].textContent.startsWith('<img')`)
+			var title string
+			if p.Eval(`document.title`, &title); title != "Build 12 - rdistcc" {
+				t.Errorf("the title is %q", title)
+			}
+			if c := p.Complaints(); len(c) > 0 {
+				t.Errorf("the browser complains: %q", c)
+			}
+			p.Close()
+		}
+	}
+}
