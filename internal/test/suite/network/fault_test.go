@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/lab/netlab"
 	"github.com/rdistcc/rdistcc/lab/plot"
 )
@@ -197,6 +198,7 @@ func TestHalfOpenHost(t *testing.T) {
 // TestOneWay: what a host sends is lost, but not what is sent to it; and the other
 // way around.
 func TestOneWay(t *testing.T) {
+	part.Skip(t)
 	for _, way := range []string{"from", "to"} {
 		t.Run(way, func(t *testing.T) {
 			x := newTrouble(t, 2, size(300, 200), 500*time.Millisecond)
