@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":    {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
-	"cmd/rdistcc-cm": {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
+	"cmd/rdistcc-cm": {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/storage", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
 	"cmd/rdistccd":   {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
 	// the stack: verbs over sockets, and other providers of them
@@ -38,7 +38,7 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":               {"internal/compdb", "internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
-	"pkg/connmgr":               {"internal/costs/journal", "internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/scheduler"},
+	"pkg/connmgr":               {"internal/costs/journal", "internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":       {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":     {"internal/driver/recipes", "internal/toolchain", "pkg/compile"},
 	"pkg/connmgr/farm":          {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/purse", "pkg/connmgr/report", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
@@ -59,7 +59,9 @@ var edges = map[string][]string{
 	"pkg/connmgr/outfit":        {"internal/compress", "internal/streams", "internal/toolchain", "internal/toolchain/parcel", "internal/unit"},
 	"pkg/connmgr/results":       {"pkg/resultcache"},
 	"pkg/resultcache":           {"internal/compress", "internal/job", "internal/unit", "internal/wire"},
+	"pkg/resultcache/crsh":      {},
 	"pkg/resultcache/disk":      {"pkg/resultcache"},
+	"pkg/resultcache/helper":    {"internal/secret", "pkg/resultcache", "pkg/resultcache/crsh"},
 	"pkg/resultcache/reapi":     {"internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/redis":     {"internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/s3":        {"pkg/resultcache"},
@@ -133,6 +135,7 @@ var edges = map[string][]string{
 	"internal/spans/otlp":         {"internal/spans", "pkg/connmgr/report"},
 	"internal/spin":               {}, // what the providers of verbs share
 	"internal/stamp":              {},
+	"internal/storage":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/resultcache/crsh"}, // a manager's client; ipcserver: the directory of its socket
 	"internal/streams":            {"internal/identity", "internal/identity/psk", "internal/job", "internal/wire", "pkg/iwarp", "pkg/stream"},
 	"internal/store":              {}, // contents by their sums, whoever names them
 	"internal/tcpaddr":            {},
@@ -140,7 +143,7 @@ var edges = map[string][]string{
 	"internal/telemetry/feed":     {},
 	"internal/textfile":           {},
 	"internal/wholefile":          {},
-	"internal/tiers":              {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/disk", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
+	"internal/tiers":              {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/disk", "pkg/resultcache/helper", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":          {"internal/driver", "internal/unit"},
 	"internal/toolchain/parcel":   {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
 	"internal/top":                {"internal/figure", "internal/reason", "pkg/connmgr/report"},
@@ -216,7 +219,7 @@ var edges = map[string][]string{
 	"internal/test/suite/faults":           {}, // tests only
 	"internal/test/suite/network":          {}, // tests only
 	"internal/test/suite/pages":            {"internal/test/kit/farm", "internal/test/kit/farmtest"},
-	"internal/test/suite/caches":           {"internal/test/kit/farm", "internal/test/kit/farmtest", "internal/test/kit/need", "pkg/resultcache"},
+	"internal/test/suite/caches":           {"internal/test/kit/farm", "internal/test/kit/farmtest", "internal/test/kit/need", "pkg/resultcache", "pkg/resultcache/crsh"},
 	"internal/test/suite/wireattacks":      {}, // tests only
 	"interop":                              {}, // tests only
 }
