@@ -5,6 +5,8 @@
 //	results    the tiers together
 //	flight     equal jobs at the same time
 //	second     results of compiles that differ in what was not read
+//	value      what another program keeps among the results
+//	counts     what has become of the looks into each tier
 //	distrust   hosts whose results are not used any more
 //
 // The package knows neither hosts nor wrappers. All of it is safe for concurrent use.
@@ -40,6 +42,8 @@ type Options struct {
 	Log   *slog.Logger
 	// Count is called with each event: a tier and one of Outcomes.
 	Count func(tier, outcome string)
+	// NoBackFill says that a result which was found in a tier is not kept in those in front of it.
+	NoBackFill bool
 }
 
 // Cache is a manager's cache of results. Close ends it.
@@ -47,6 +51,7 @@ type Cache struct {
 	tiers []*tier
 	log   *slog.Logger
 	count func(tier, outcome string)
+	fill  bool // tiers in front of the one that had a result
 	flights
 	distrust
 
@@ -67,7 +72,7 @@ const (
 
 // New returns a Cache, which owns the stores of its tiers.
 func New(o Options) *Cache {
-	c := &Cache{log: o.Log, count: o.Count, pending: semaphore.NewWeighted(maxPending), writers: semaphore.NewWeighted(maxWriters)}
+	c := &Cache{log: o.Log, count: o.Count, fill: !o.NoBackFill, pending: semaphore.NewWeighted(maxPending), writers: semaphore.NewWeighted(maxWriters)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, t := range o.Tiers {
 		c.tiers = append(c.tiers, newTier(t))
@@ -103,6 +108,8 @@ type Look struct {
 	Check func(e *resultcache.Entry) error
 	// Second, if not nil, is asked after a tier that keeps manifests has no entry.
 	Second *SecondStep
+	// Value says that the look is for a value of another program.
+	Value bool
 	// Only, if not empty, is the only tier that is asked.
 	Only string
 	// Joined says that a hit counts as one of a job that was under way.
@@ -135,11 +142,13 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 		}
 	}()
 	for i, t := range c.tiers {
-		if !t.Read || l.Only != "" && t.Name != l.Only || t.Store == nil && l.Farm == nil || t.paused(time.Now()) {
+		if !t.Read || l.Value && t.Lent || l.Only != "" && t.Name != l.Only || t.Store == nil && l.Farm == nil || t.paused(time.Now()) {
 			continue
 		}
+		began := time.Now()
 		b, e, err := t.find(ctx, l, (*buf)[:0])
 		*buf = b
+		t.looked(time.Since(began), e, len(b), err)
 		switch {
 		case err == nil && (c.distrusts(&e.Origin) || t.Store == nil && c.distrusts(&resultcache.Origin{Host: l.maker, Made: e.Made})):
 			c.count(t.Name, Miss)
@@ -156,12 +165,15 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			}
 			c.fine(t)
 			t.delivers()
-			c.putBefore(i, e, b)
+			if c.fill {
+				c.putBefore(i, l, e, b)
+			}
 			return e, t.Name
 		case errors.Is(err, resultcache.ErrMiss), errors.Is(err, resultcache.ErrVersion):
 			c.fine(t)
 			if e := c.second(ctx, t, l, buf); e != nil {
 				c.count(t.Name, Second)
+				t.second(e)
 				return e, t.Name
 			}
 			c.count(t.Name, Miss)
@@ -227,9 +239,9 @@ func (c *Cache) Keep(key resultcache.Key, entry []byte) {
 }
 
 // putBefore keeps an entry that tier i had in those in front of it. It does not keep the slice.
-func (c *Cache) putBefore(i int, e *resultcache.Entry, b []byte) {
+func (c *Cache) putBefore(i int, l *Look, e *resultcache.Entry, b []byte) {
 	for _, t := range c.tiers[:i] {
-		if !t.Write {
+		if !t.Write || l.Value && t.Lent {
 			continue
 		}
 		copied := append([]byte(nil), b...)
@@ -243,17 +255,26 @@ func (c *Cache) putBefore(i int, e *resultcache.Entry, b []byte) {
 	}
 }
 
-// put keeps an entry in a tier, in the background. It does not change the slice.
-func (c *Cache) put(t *tier, key resultcache.Key, entry []byte) {
-	c.write(t, len(entry), key, func() error { return t.put(c.ctx, key, entry) })
+// put keeps an entry in a tier, in the background. It does not change the slice. done is closed when that is over; it is
+// nil if the entry is not kept.
+func (c *Cache) put(t *tier, key resultcache.Key, entry []byte) (done <-chan struct{}) {
+	return c.write(t, len(entry), key, func() error {
+		err := t.put(c.ctx, key, entry)
+		if err == nil {
+			t.wrote(len(entry))
+		}
+		return err
+	})
 }
 
-// write calls do, which writes at most n bytes to a tier, in the background.
-func (c *Cache) write(t *tier, n int, key resultcache.Key, do func() error) {
+// write calls do, which writes at most n bytes to a tier, in the background. What it returns is that of put.
+func (c *Cache) write(t *tier, n int, key resultcache.Key, do func() error) <-chan struct{} {
 	if !t.takes(time.Now()) || c.ctx.Err() != nil || !c.pending.TryAcquire(int64(n)) {
-		return
+		return nil
 	}
+	done := make(chan struct{})
 	c.writing.Go(func() {
+		defer close(done)
 		defer c.pending.Release(int64(n))
 		if c.writers.Acquire(c.ctx, 1) != nil {
 			return
@@ -271,6 +292,7 @@ func (c *Cache) write(t *tier, n int, key resultcache.Key, do func() error) {
 			c.trouble(t, "results are not kept", err)
 		}
 	})
+	return done
 }
 
 // Drop removes a result from all tiers, because it is wrong.

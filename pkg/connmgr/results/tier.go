@@ -18,11 +18,15 @@ type Tier struct {
 	Write   bool
 	Shared  bool          // others use it too, behind a network: what is read damaged may have been altered on its way
 	Timeout time.Duration // for each Get; Put and Drop have several times as long. 0: none
+	// Lent says that the tier is another program's, which may be one of ours that asks this cache: it is neither asked
+	// for values nor given any, or they could go round in circles.
+	Lent bool
 }
 
 // tier is a Tier that is in use.
 type tier struct {
 	Tier
+	counts
 
 	mu       sync.Mutex
 	errors   int       // in a row
