@@ -33,7 +33,7 @@ $(PROGRAMS):
 # build PROGRAMS: all by one go command, so that it compiles what they share once and the links run side by side. Static
 # (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms. Programs that mostly
 # wait begin in internal/entrypoint, which makes the Go runtime cheaper.
-build = @mkdir -p bin; ln -sfn rdistcc bin/rdistcc-dtlto; echo "make: builds $(1) into bin/$(if $(wildcard bin/rdistcc),,; the first time that takes one to two minutes on two cores)"; \
+build = @mkdir -p bin; ln -sfn rdistcc bin/rdistcc-dtlto; ln -sfn rdistcc-cm bin/ccache-storage-rdistcc; echo "make: builds $(1) into bin/$(if $(wildcard bin/rdistcc),,; the first time that takes one to two minutes on two cores)"; \
 	CGO_ENABLED=0 $(GO) build -trimpath $(foreach p,$(1),-ldflags '$(main)/$(p)=$(strip -s -w -X main.version=$(VERSION) $(link_$(p)))') -o bin/ $(wildcard $(1:%=./cmd/%) $(1:%=./lab/%)) $(slowly)
 main = github.com/rdistcc/rdistcc/...
 entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/internal/entrypoint.$(1))
@@ -272,6 +272,7 @@ install: $(if $(built),,all) install-docs
 		share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d lib/sysusers.d)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	ln -sfn rdistcc $(DESTDIR)$(PREFIX)/bin/rdistcc-dtlto
+	ln -sfn rdistcc-cm $(DESTDIR)$(PREFIX)/bin/ccache-storage-rdistcc
 	-$(DESTDIR)$(PREFIX)/bin/rdistcc install-links $(DESTDIR)$(PREFIX)/lib/rdistcc >/dev/null # for compilers that are there
 	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
 	install -m 0644 deploy/prometheus/targets/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus/targets

@@ -1,12 +1,14 @@
 // Command rdistcc-cm is the connection manager: it keeps the connections of a
 // build host to the compile hosts, and serves the wrappers of all build commands.
-// Its subcommand ctl answers what people ask about it.
+// Its subcommand ctl answers what people ask about it. By the name ccache-storage-rdistcc it is a storage helper of
+// ccache's.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,7 @@ import (
 	_ "github.com/rdistcc/rdistcc/internal/entrypoint" // where it begins
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/release"
+	"github.com/rdistcc/rdistcc/internal/storage"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
@@ -27,7 +30,12 @@ var build = release.Of(version)
 // exitInUse means that an address to listen on is taken.
 const exitInUse = 102
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	if len(os.Args) > 0 && filepath.Base(os.Args[0]) == storage.Name {
+		os.Exit(storage.Run(os.Args[1:], build.Version, os.Getenv, os.Stdout, os.Stderr))
+	}
+	os.Exit(run(os.Args[1:]))
+}
 
 // run executes the command line and returns the exit status.
 func run(args []string) int {

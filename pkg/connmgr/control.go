@@ -26,6 +26,7 @@ import (
 //	drain HOST        Drained; undrain HOST too
 //	toolchains [ADDR] []Toolchain, with what is known of them at the hosts of that list, or at the one with an address
 //	send HOST [PATH]  the same of one host, which is sent the compiler, or all that jobs have used, from now on
+//	storage           no JSON: the connection goes on in the protocol of ccache's storage helpers (package crsh)
 //	stop              ends the manager once what runs is finished
 //
 // If the manager serves the whole machine, every user that may use it may ask, but only its own user and root
@@ -71,6 +72,8 @@ func (c *client) onControl(f *ipc.Control) error {
 		return c.onToolchains(f)
 	case "send":
 		return c.onSend(f)
+	case "storage":
+		return c.onStorage(f)
 	case "stop":
 		c.m.o.Log.Info("asked to stop")
 		c.m.Stop()

@@ -78,6 +78,7 @@ type Manager struct {
 	base    attempt.Base
 	results *results.Cache    // nil: there is none
 	copies  *shelved.Copies   // nil: a result is kept by its host alone
+	spread  *shelved.Copies   // has hosts keep values; nil: none do
 	outfit  *outfit.Outfitter // nil: hosts are sent no toolchains
 	ctx     context.Context   // ends all that is under way
 	cancel  context.CancelCauseFunc
@@ -85,6 +86,7 @@ type Manager struct {
 	// each safe for concurrent use
 	service   service             // the socket
 	places    *semaphore.Weighted // for wrappers
+	values    *semaphore.Weighted // bytes of values that come and go
 	underway  *underway.Table
 	clients   sync.WaitGroup // goroutines of wrappers
 	lists     *lists.Lists

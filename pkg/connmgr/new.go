@@ -39,6 +39,7 @@ func New(o Options) (*Manager, error) {
 		started:  time.Now(),
 		service:  service{stopping: make(chan struct{}), idleChanged: make(chan struct{}, 1)},
 		places:   semaphore.NewWeighted(int64(o.MaxWrappers)),
+		values:   semaphore.NewWeighted(maxValues),
 		underway: underway.New(),
 		lists:    lists.New(lists.Options{Own: o.Hosts, Find: o.Find, AnyUser: o.AnyUser}),
 		known:    known.New(o.Source, o.Inputs, o.Log),
@@ -63,13 +64,14 @@ func New(o Options) (*Manager, error) {
 	m.metrics = metrics.New(metrics.Source{Status: m.Status, Demand: m.Demand, Large: m.memory.LargeUsed,
 		Files: m.known.Files, States: farm.States(), Doubts: known.Words(), Carriers: job.CarrierNames(), Tiers: o.tiers(), CacheOutcomes: results.Outcomes(), WaitEnds: shelved.Ends()})
 	if len(o.Results) > 0 {
-		m.results = results.New(results.Options{Tiers: o.Results, Log: o.Log, Count: m.metrics.Cached})
+		m.results = results.New(results.Options{Tiers: o.Results, Log: o.Log, Count: m.metrics.Cached, NoBackFill: o.NoBackFill})
 	}
 	m.compilers = compilers.New(m.ctx, o.Object)
 	m.base.Carriers = carriers
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
 	if o.shelves() {
 		m.copies = shelved.NewCopies(m.farm, o.Copies, m.metrics.Copied)
+		m.spread = shelved.NewCopies(m.farm, max(o.Copies, 1)+1, m.metrics.Copied) // no host has made a value
 	}
 	m.base = attempt.Base{Farm: m.farm, Memory: m.memory, Metrics: m.metrics, Log: o.Log,
 		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn, Carriers: carriers}

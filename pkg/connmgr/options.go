@@ -75,7 +75,9 @@ type Options struct {
 	// Results are the tiers of the cache of results, in the order in which they are asked (no cache). The manager
 	// owns their stores.
 	Results []results.Tier
-	Copies  int // hosts that keep a result, with the one that has compiled it (1)
+	// NoBackFill says that a result which was found in a tier is not kept in those in front of it.
+	NoBackFill bool
+	Copies     int // hosts that keep a result, with the one that has compiled it (1)
 	// Verify returns the name of the host that has made a signature for the sum of a result that several tenants
 	// share (none of those is accepted).
 	Verify  func(sum [32]byte, signature []byte) (host string, err error)

@@ -84,6 +84,15 @@ func (c *Conn) PeerPID() (int, error) {
 	return int(cred.Pid), nil
 }
 
+// Detach returns the descriptor for another protocol, which both ends have agreed on, and what was received of that
+// already. The caller owns both; of c, nothing may be called any more.
+func (c *Conn) Detach() (fd int, received []byte) {
+	for _, fd := range c.fds {
+		syscall.Close(fd)
+	}
+	return c.fd, c.in[c.used:]
+}
+
 // Send writes whole frames.
 func (c *Conn) Send(b []byte) error {
 	for len(b) > 0 {

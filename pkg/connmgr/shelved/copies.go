@@ -38,13 +38,23 @@ func NewCopies(f *farm.Farm, hosts int, count func(sent bool)) *Copies {
 // are chosen by its key (scheduler.Weight), so that equal results get to the same hosts, whichever manager has had
 // them compiled.
 func (c *Copies) Make(list []scheduler.Host, key resultcache.Key, entry []byte, made string) {
+	c.make(list, key, entry, made, false)
+}
+
+// MakeAgain has entry, which no host has made, kept by hosts of a list, in the background, in place of another one of that
+// key. It reports whether one will be asked.
+func (c *Copies) MakeAgain(list []scheduler.Host, key resultcache.Key, entry []byte) (asked bool) {
+	return c.make(list, key, entry, "", true)
+}
+
+func (c *Copies) make(list []scheduler.Host, key resultcache.Key, entry []byte, made string, again bool) (asked bool) {
 	if c == nil {
-		return
+		return false
 	}
 	now := time.Now()
 	up, _ := c.farm.Shelves(now, list)
 	for _, x := range ranked(up, key, made, c.hosts-1) {
-		if !x.TakesCopy(key) {
+		if !again && !x.TakesCopy(key) {
 			continue // it has it
 		}
 		n := int64(len(entry))
@@ -61,7 +71,9 @@ func (c *Copies) Make(list []scheduler.Host, key resultcache.Key, entry []byte, 
 		if !ok {
 			c.count(false)
 		}
+		asked = asked || ok
 	}
+	return asked
 }
 
 // ranked returns the n hosts of up, without made, that come first for a key.

@@ -350,6 +350,17 @@ func (c *Conn) sayWait() {
 	}
 }
 
+// Raw returns the connection for another protocol, which both ends have agreed on. Neither Recv nor Send may be called
+// any more. Close ends it as before. It fails if the peer has sent more than it was asked for.
+func (c *Conn) Raw() (net.Conn, error) {
+	if len(c.in) > c.used {
+		return nil, ipc.ErrMalformed
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.c, c.c.SetDeadline(time.Time{})
+}
+
 // Close ends the connection. A waiting Recv returns an error.
 func (c *Conn) Close() error {
 	c.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -91,6 +92,9 @@ func (s *Session) Peer() (uid uint32, pid int32, err error) {
 	}
 	return p.Uid, p.Pid, nil
 }
+
+// Raw returns the connection for another protocol (Conn.Raw). The session still owns it.
+func (s *Session) Raw() (net.Conn, error) { return s.conn.Raw() }
 
 // Close ends the connection. It may be called from any goroutine. A reader then finds that the wrapper has
 // gone.
