@@ -126,7 +126,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	o.Holdings = filepath.Join(state, "held")
 	o.History, o.Headers = filepath.Join(state, "history"), filepath.Join(state, "headers")
 	o.Watched, o.Costs = filepath.Join(state, "watched"), filepath.Join(state, "costs")
-	if o.Results, err = tiers.Open(d.cfg, os.Getenv); err != nil {
+	if o.Results, err = tiers.Open(d.cfg, os.Getenv, os.Environ()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
@@ -337,6 +337,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 	return connmgr.Options{
 		Name:          name,
 		Copies:        c.Cache.Replicas,
+		NoBackFill:    !c.Cache.BackFill,
 		BaseDir:       c.Cache.BaseDir,
 		Wait:          c.Waiting(),
 		Slots:         c.Buffers.SlotsFor(memory),

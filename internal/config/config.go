@@ -185,9 +185,13 @@ type Cache struct {
 	Replicas int `yaml:"replicas"`
 	// BaseDir is a directory whose place does not matter: builds of the same files below another one share results.
 	BaseDir string `yaml:"base-dir"`
-	Redis   Redis  `yaml:"redis"`
-	S3      S3     `yaml:"s3"`
-	REAPI   REAPI  `yaml:"reapi"`
+	// Tiers are those that are used, in the order in which they are asked, each NAME or NAME:MODE; none = all that are set up.
+	Tiers    []string `yaml:"tiers"`
+	BackFill bool     `yaml:"back-fill"` // what is found in a tier is kept in those in front of it
+	Redis    Redis    `yaml:"redis"`
+	S3       S3       `yaml:"s3"`
+	REAPI    REAPI    `yaml:"reapi"`
+	Helpers  []string `yaml:"helpers"` // ccache's storage helpers that are tiers, each "NAME = URL [PROPERTY=VALUE]..."
 }
 
 // Manager holds rdistcc-cm's own settings.
@@ -269,7 +273,7 @@ func Default() *Config {
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB, ResultsDisk: GiB},
-		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
+		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, BackFill: true, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

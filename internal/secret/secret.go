@@ -68,20 +68,43 @@ func Find(file, variable string, getenv func(string) string) (Secret, error) {
 	if file == "" {
 		return Secret{strings.TrimSpace(getenv(variable))}, nil
 	}
-	text, info, err := textfile.Read(file, maxFile)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return Secret{}, fmt.Errorf("%s cannot be read by user %d: chown %d %s", file, os.Geteuid(), os.Geteuid(), file)
-	case err != nil:
-		return Secret{}, fmt.Errorf("%s: %w", file, err)
-	case info.Mode()&0o077 != 0 && !credential(file, info, getenv):
-		return Secret{}, fmt.Errorf("%s can be read or written by others than its owner (mode %04o): chmod 600 %s", file, info.Mode().Perm(), file)
+	text, err := read(file, getenv)
+	if err != nil {
+		return Secret{}, err
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if line = strings.TrimSpace(line); line == "" {
 		return Secret{}, fmt.Errorf("%s is empty: write the password or token into it", file)
 	}
 	return Secret{line}, nil
+}
+
+// Lines returns the lines of a file of secrets, without empty ones and those that begin with #. It is as careful as Find.
+func Lines(file string, getenv func(string) string) (all []Secret, err error) {
+	text, err := read(file, getenv)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			all = append(all, Secret{line})
+		}
+	}
+	return all, nil
+}
+
+// read returns the text of a file that nobody but its owner can read.
+func read(file string, getenv func(string) string) (string, error) {
+	text, info, err := textfile.Read(file, maxFile)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("%s cannot be read by user %d: chown %d %s", file, os.Geteuid(), os.Geteuid(), file)
+	case err != nil:
+		return "", fmt.Errorf("%s: %w", file, err)
+	case info.Mode()&0o077 != 0 && !credential(file, info, getenv):
+		return "", fmt.Errorf("%s can be read or written by others than its owner (mode %04o): chmod 600 %s", file, info.Mode().Perm(), file)
+	}
+	return string(text), nil
 }
 
 // credential reports whether a file is one of systemd's for this service: owned by root, in the directory that

@@ -226,10 +226,10 @@ func manages(t *testing.T, answer interface{ Append([]byte) []byte }, v crsh.Val
 // TestManagers: what a manager refuses, breaks off or cannot do is an error of the request, and the next one asks again.
 func TestManagers(t *testing.T) {
 	for want, answer := range map[string]interface{ Append([]byte) []byte }{
-		"connection manager closed the connection":        nil,
-		"no cache of results":                             &ipc.Reply{Code: reason.ExitGeneral, Data: []byte("no cache of results")},
-		"the connection manager is of another version":    &ipc.GoLocal{Reason: reason.Manager, Code: reason.ExitProtocol},
-		"malformed":                                       &ipc.Finish{},
+		"connection manager closed the connection":     nil,
+		"no cache of results":                          &ipc.Reply{Code: reason.ExitGeneral, Data: []byte("no cache of results")},
+		"the connection manager is of another version": &ipc.GoLocal{Reason: reason.Manager, Code: reason.ExitProtocol},
+		"malformed": &ipc.Finish{},
 		"rdistcc-cm: the storage is a stand-in of a test": nil,
 	} {
 		var v crsh.Values = broken{errors.New("not asked")}

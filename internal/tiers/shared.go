@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/secret"
@@ -27,28 +27,30 @@ const (
 	REAPIToken    = "RDISTCC_REAPI_TOKEN"
 )
 
-// shared opens the stores that are not this machine's.
-func shared(c *config.Config, getenv func(string) string) (all []results.Tier) {
-	if r := &c.Cache.Redis; r.URL != "" {
-		all = append(all, tier(resultcache.TierRedis, r.Mode, r.Timeout, func() (resultcache.Store, error) { return openRedis(r, getenv) }))
+// shared opens the store of a tier that is not this machine's.
+func shared(t *results.Tier, c *config.Config, getenv func(string) string, environ []string) {
+	t.Shared = true
+	var err error
+	switch t.Name {
+	case resultcache.TierRedis:
+		t.Timeout = c.Cache.Redis.Timeout
+		t.Store, err = openRedis(&c.Cache.Redis, getenv)
+	case resultcache.TierS3:
+		t.Timeout = c.Cache.S3.Timeout
+		t.Store, err = openS3(&c.Cache.S3, getenv)
+	case resultcache.TierREAPI:
+		t.Timeout = c.Cache.REAPI.Timeout
+		t.Store, err = openREAPI(&c.Cache.REAPI, getenv)
+	default:
+		t.Lent = true
+		helpers := c.Helpers()
+		h := &helpers[slices.IndexFunc(helpers, func(h config.Helper) bool { return h.Name == t.Name })]
+		t.Timeout = h.Timeout
+		t.Store, err = openHelper(h, getenv, environ)
 	}
-	if s := &c.Cache.S3; s.Bucket != "" {
-		all = append(all, tier(resultcache.TierS3, s.Mode, s.Timeout, func() (resultcache.Store, error) { return openS3(s, getenv) }))
-	}
-	if r := &c.Cache.REAPI; r.URL != "" {
-		all = append(all, tier(resultcache.TierREAPI, r.Mode, r.Timeout, func() (resultcache.Store, error) { return openREAPI(r, getenv) }))
-	}
-	return all
-}
-
-// tier returns the tier of a store. One that cannot be opened is a tier that gives trouble: that is logged when
-// it is first used, and no build ends because of it.
-func tier(name, mode string, timeout time.Duration, open func() (resultcache.Store, error)) results.Tier {
-	s, err := open()
 	if err != nil {
-		s = unusable{err}
+		t.Store = unusable{err}
 	}
-	return results.Tier{Name: name, Store: s, Read: mode != config.ModeWrite, Write: mode != config.ModeRead, Shared: true, Timeout: timeout}
 }
 
 func openRedis(r *config.Redis, getenv func(string) string) (resultcache.Store, error) {

@@ -29,7 +29,7 @@ func none(string) string { return "" }
 func TestOrder(t *testing.T) {
 	c := parse(t, "reapi: {url: \"grpc://127.0.0.1:1\"}", "s3: {bucket: results}", "redis: {url: \"redis://127.0.0.1:1\", mode: read}")
 	c.Cache.Size, c.Cache.Dir, c.Cache.Farm = config.GiB, t.TempDir(), true
-	all, err := Open(c, none)
+	all, err := Open(c, none, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestOrder(t *testing.T) {
 	}
 	for mode, want := range map[string][2]bool{"read-write": {true, true}, "read": {true, false}, "write": {false, true}} {
 		c := parse(t, "redis: {url: \"redis://127.0.0.1:1\", timeout: 7ms, mode: "+mode+"}")
-		all, err := Open(c, none)
+		all, err := Open(c, none, nil)
 		if err != nil || len(all) != 1 {
 			t.Fatal(all, err)
 		}
@@ -58,7 +58,7 @@ func TestOrder(t *testing.T) {
 		}
 	}
 	c.Cache.Use = false
-	if all, err := Open(c, none); err != nil || len(all) != 0 {
+	if all, err := Open(c, none, nil); err != nil || len(all) != 0 {
 		t.Errorf("switched off: %v, %v", all, err)
 	}
 }
@@ -81,7 +81,7 @@ func TestUnusable(t *testing.T) {
 		{"reapi: {url: \"grpc://127.0.0.1\", token-file: " + open + "}", "cache.reapi.token-file: " + open + " can be read or written by others"},
 		{"reapi: {url: \"grpcs://127.0.0.1\", ca: /none}", "cache.reapi.ca: open /none: no such file"},
 	} {
-		all, err := Open(parse(t, c.lines), none)
+		all, err := Open(parse(t, c.lines), none, nil)
 		if err != nil || len(all) != 1 {
 			t.Fatal(all, err)
 		}

@@ -34,21 +34,31 @@ func Disk(c *config.Config, getenv func(string) string) (*disk.Store, error) {
 	return disk.Open(dir, int64(c.Cache.Size))
 }
 
-// Open opens all tiers, in the order in which they are asked.
-func Open(c *config.Config, getenv func(string) string) ([]results.Tier, error) {
+// Open opens all tiers, in the order in which they are asked. Of those that are other programs' and servers', one that cannot
+// be opened is a tier that gives trouble: that is logged when it is first used, and no build ends because of it.
+func Open(c *config.Config, getenv func(string) string, environ []string) ([]results.Tier, error) {
 	if !c.Cache.Use {
 		return nil, nil
 	}
 	var all []results.Tier
-	own, err := Disk(c, getenv)
-	if err != nil {
-		return nil, err
+	for _, use := range c.Tiers() {
+		t := results.Tier{Name: use.Name, Read: use.Mode != config.ModeWrite, Write: use.Mode != config.ModeRead}
+		switch use.Name {
+		case resultcache.TierManager:
+			own, err := Disk(c, getenv)
+			if err != nil {
+				return nil, err
+			}
+			if own == nil {
+				continue
+			}
+			t.Store = own
+		case resultcache.TierFarm:
+			t.Write = false // hosts keep what they compile by themselves
+		default:
+			shared(&t, c, getenv, environ)
+		}
+		all = append(all, t)
 	}
-	if own != nil {
-		all = append(all, results.Tier{Name: resultcache.TierManager, Store: own, Read: true, Write: true})
-	}
-	if c.Cache.Farm {
-		all = append(all, results.Tier{Name: resultcache.TierFarm, Read: true})
-	}
-	return append(all, shared(c, getenv)...), nil
+	return all, nil
 }
