@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,19 +78,20 @@ func (c *ctl) cacheStatsCommand() *cobra.Command {
 		Use:   "stats",
 		Short: "Show how many results are kept, and how many compiles they saved",
 		Long: "Counts the results in the directory of the manager's tier, and shows how often the manager has found one there or\n" +
-			"in another tier since it started, and what that saved. Without a manager it shows what the last one recorded.",
+			"in another tier since it started, and what that saved, with a line for each tier. Without a manager it shows what\n" +
+			"the last one recorded.",
 		Example: "  rdistcc cache stats\n  rdistcc cache stats --json | jq .counts.hits",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			s, limit, err := c.results()
-			if err != nil {
-				return err
+			s, limit, none := c.results()
+			var x cacheStats
+			if none == nil {
+				u, err := s.Usage(context.Background())
+				if err != nil {
+					return failf(reason.ExitIO, "%v", err)
+				}
+				x = cacheStats{Dir: s.Dir(), Results: u.Files, Manifests: u.Manifests, Bytes: u.Bytes, Limit: int64(limit), Oldest: u.Oldest}
 			}
-			u, err := s.Usage(context.Background())
-			if err != nil {
-				return failf(reason.ExitIO, "%v", err)
-			}
-			x := cacheStats{Dir: s.Dir(), Results: u.Files, Manifests: u.Manifests, Bytes: u.Bytes, Limit: int64(limit), Oldest: u.Oldest}
 			var stats report.Stats
 			switch _, err := c.ask(&stats, "stats"); {
 			case err == nil:
@@ -99,7 +103,10 @@ func (c *ctl) cacheStatsCommand() *cobra.Command {
 					x.Since, x.Counts = k.Stats.Since, &k.Stats.Cache
 				}
 			}
-			if asJSON {
+			switch {
+			case none != nil && (x.Counts == nil || len(x.Counts.Tiers) == 0): // nor are there other tiers
+				return none
+			case asJSON:
 				return c.marshal(x)
 			}
 			return c.print(x.text(time.Now()))
@@ -110,16 +117,37 @@ func (c *ctl) cacheStatsCommand() *cobra.Command {
 }
 
 func (x *cacheStats) text(now time.Time) []byte {
-	text := fmt.Sprintf("%s: %s, ", x.Dir, counted(&disk.Usage{Files: x.Results, Manifests: x.Manifests}))
-	text += fmt.Sprintf("%s of %s", figure.Bytes(uint64(x.Bytes)), figure.Bytes(uint64(x.Limit)))
-	if !x.Oldest.IsZero() {
-		text += fmt.Sprintf("; the least recent use was %s ago", figure.Age(now.Sub(x.Oldest)))
+	text := ""
+	if x.Dir != "" {
+		text = fmt.Sprintf("%s: %s, ", x.Dir, counted(&disk.Usage{Files: x.Results, Manifests: x.Manifests}))
+		text += fmt.Sprintf("%s of %s", figure.Bytes(uint64(x.Bytes)), figure.Bytes(uint64(x.Limit)))
+		if !x.Oldest.IsZero() {
+			text += fmt.Sprintf("; the least recent use was %s ago", figure.Age(now.Sub(x.Oldest)))
+		}
+		text += "\n"
 	}
-	text += "\n"
 	if x.Counts == nil {
 		return []byte(text)
 	}
-	return append([]byte(text+fmt.Sprintf("since %s: ", x.Since.Format(time.DateTime))), cacheLine(x.Counts)...)
+	all := append([]byte(text+fmt.Sprintf("since %s: ", x.Since.Format(time.DateTime))), cacheLine(x.Counts)...)
+	return append(all, tierLines(x.Counts.Tiers)...)
+}
+
+// tierLines says in a line what each tier has done.
+func tierLines(tiers []report.TierCounts) []byte {
+	if len(tiers) == 0 {
+		return nil
+	}
+	return table(func(w io.Writer) {
+		fmt.Fprintln(w, "\nTIER\tLOOKS\tHITS\tERRORS\tREAD\tA LOOK TAKES\tKEPT\tWRITTEN\tSAVED")
+		for _, t := range tiers {
+			each := "-"
+			if t.Looks > 0 {
+				each = figure.Micros(t.TimeUS / t.Looks)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%d\t%s\t%s\n", t.Name, t.Looks, t.Hits, t.Errors, figure.Bytes(t.Read), each, t.Kept, figure.Bytes(t.Written), figure.Micros(t.SavedUS))
+		}
+	})
 }
 
 // counted says how many results there are, and manifests if there are any.
@@ -138,7 +166,13 @@ func cacheLine(c *report.CacheCounts) []byte {
 	}
 	text := fmt.Sprintf("%d of %s from the cache (%s)", c.AllHits(), figure.Count(int(c.Asked), "compile"), figure.Percent(c.AllHits(), c.Asked))
 	sep := ": "
-	for _, tier := range resultcache.Tiers() {
+	tiers := resultcache.Tiers()
+	for _, tier := range slices.Sorted(maps.Keys(c.Hits)) { // those of helpers have names of their own
+		if !slices.Contains(tiers, tier) {
+			tiers = append(tiers, tier)
+		}
+	}
+	for _, tier := range tiers {
 		if n := c.Hits[tier]; n > 0 {
 			text += fmt.Sprintf("%s%s %d", sep, tier, n)
 			sep = ", "

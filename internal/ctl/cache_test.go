@@ -64,12 +64,18 @@ func TestCacheForPeople(t *testing.T) {
 		t.Errorf("%v: %+v", err, x)
 	}
 	s.want(0, dir+": 1 result removed, 4.0KiB\n", "", "cache", "clear")
+	st.Cache.Tiers = []report.TierCounts{{Name: "web", Looks: 10, Hits: 4, Errors: 1, Kept: 6, Read: 4096, Written: 8192, TimeUS: 25_000, SavedUS: 90e6}, {Name: "farm"}}
+	st.Cache.Hits["web"] = 2
+	s.want(0, "manager 4, redis 1, web 2; 90 s", "", "cache", "stats")
+	s.want(0, "\nweb   10     4     1       4.0KiB  2.5 ms        6     8.0KiB   90 s\nfarm  0      0     0       0", "", "cache", "stats")
 
 	config := filepath.Join(s.dir, "config.yaml")
 	s.env["RDISTCC_CONFIG"] = config
 	if err := os.WriteFile(config, []byte("cache: {use: false}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	s.want(0, "since ", "", "cache", "stats") // of tiers elsewhere
+	st.Cache.Tiers = nil
 	out := s.want(100, "", "rdistcc: no results are kept here: cache.use is off or cache.size is 0 (", "cache", "stats")
 	if strings.Contains(out, "\n\n") {
 		t.Errorf("%q", out)

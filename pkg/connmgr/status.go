@@ -44,6 +44,12 @@ func (m *Manager) Stats() report.Stats {
 	s := m.account.stats()
 	s.Version, s.Since = m.o.Version, m.started
 	s.Hosts = append(s.Hosts, m.farm.Totals()...)
+	if m.results != nil {
+		for _, n := range m.results.Counts() {
+			s.Cache.Tiers = append(s.Cache.Tiers, report.TierCounts{Name: n.Tier, Looks: n.Looks, Hits: n.Hits, Errors: n.Errors, Kept: n.Kept,
+				Read: n.Read, Written: n.Written, TimeUS: uint64(n.Time.Microseconds()), SavedUS: uint64(n.SavedCPU.Microseconds())})
+		}
+	}
 	return s
 }
 

@@ -15,7 +15,7 @@ type Counts struct {
 	Kept                uint64 // results that were written
 	Read, Written       uint64 // bytes of results, as they are kept
 	Time                time.Duration
-	SavedCPU, SavedWall time.Duration // what the compiles of its hits took when they were made
+	SavedCPU            time.Duration // what the compiles of its hits took when they were made
 }
 
 // counts are the Counts of a tier.
@@ -49,7 +49,6 @@ func (c *counts) second(e *resultcache.Entry) {
 func (c *counts) hitLocked(e *resultcache.Entry) {
 	c.sums.Hits++
 	c.sums.SavedCPU += e.CPU
-	c.sums.SavedWall += e.Wall
 }
 
 // wrote counts a result of n bytes that was written.
