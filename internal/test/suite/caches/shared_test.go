@@ -34,7 +34,7 @@ type sharedStore struct {
 // store is down, builds go on, and the log has a line.
 func TestSharedStores(t *testing.T) {
 	part.Skip(t)
-	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis, "s3": serveS3, "reapi": serveREAPI} {
+	for tier, serve := range map[string]func(t *testing.T) sharedStore{"redis": serveRedis, "s3": serveS3, "reapi": serveREAPI, "team": serveHelper} {
 		t.Run(tier, func(t *testing.T) { sharedBy(t, tier, serve(t)) })
 	}
 }
@@ -87,7 +87,11 @@ func sharedBy(t *testing.T, tier string, store sharedStore) {
 		show := exec.CommandContext(s.ctx, s.Wrapper, "config", "--origins")
 		show.Env = s.Env()
 		out, err := show.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), " "+tier+".timeout: 5s") {
+		shown := " " + tier + ".timeout: 5s"
+		if tier == "team" {
+			shown = "timeout=5s"
+		}
+		if err != nil || !strings.Contains(string(out), shown) {
 			t.Errorf("rdistcc config: %v\n%s", err, out)
 		}
 		if strings.Contains(s.log()+string(out), password) {
