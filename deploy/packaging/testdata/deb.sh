@@ -17,7 +17,7 @@ echo "first remote object $((($(date +%s%N) - began) / 1000000)) ms after the in
 within host getent passwd rdistcc >/dev/null || fail "no user rdistcc"
 [ "$(within host stat -c %a /etc/rdistcc/config.yaml)" = 644 ] || fail "mode of config.yaml"
 within host rdistcc config >/dev/null || fail "the installed settings are not read"
-for page in rdistcc.1 rdistcc-perf.1 rdistcc-cm.8 rdistccd.8; do
+for page in rdistcc.1 rdistcc-perf.1 ccache-storage-rdistcc.1 rdistcc-cm.8 rdistccd.8; do
 	within host gzip -t /usr/share/man/man${page##*.}/$page.gz || fail "no manual page $page"
 done
 for f in /usr/share/bash-completion/completions/rdistcc /usr/share/zsh/vendor-completions/_rdistcc \
