@@ -164,7 +164,11 @@ func TestBadHelpers(t *testing.T) {
 		"newer":    "it says version 2",
 		"missing":  "cache.helpers: team: no program ccache-storage-none in PATH",
 	} {
-		settings := helperLine(t, "100ms", helperRole+"="+role)
+		timeout := "10s" // they fail sooner, once they have started
+		if role == "deaf" || role == "hang" {
+			timeout = "100ms"
+		}
+		settings := helperLine(t, timeout, helperRole+"="+role)
 		if role == "missing" {
 			settings = "cache: {helpers: [\"team = none://h\"]}\n"
 		}
