@@ -216,7 +216,7 @@ func (w *walk) finish() *Set {
 	}
 	way(w.t.dirAt(w.q.Cwd))
 	named := make(map[string]bool, len(w.hits))
-	var own bool // a file leads through one of the compiler's directories
+	held := make([]bool, len(w.search.own)) // which of the compiler's directories have a file of the set
 	for _, e := range w.hits {
 		if w.only != nil {
 			if _, listed := w.only[e.real()]; !listed {
@@ -236,8 +236,8 @@ func (w *walk) finish() *Set {
 			continue
 		}
 		named[real] = true
-		for _, d := range w.search.own {
-			own = own || strings.HasPrefix(real, d.way.real+"/")
+		for i, d := range w.search.own {
+			held[i] = held[i] || strings.HasPrefix(real, d.way.real+"/")
 		}
 		if e.input == nil || e.input.Name != real {
 			w.t.takes += inputTakes + int64(len(real))
@@ -248,9 +248,18 @@ func (w *walk) finish() *Set {
 	}
 	slices.SortFunc(s.Files[1:], func(a, b *Input) int { return cmp.Compare(a.Name, b.Name) })
 	user := w.search.user
-	if len(user) == 0 && !own && w.q.GCC {
+	switch own := slices.Contains(held, true); {
+	case w.q.GCC && len(user) == 0 && !own:
 		// gcc says "no include path in which to search" if none of its directories exists.
 		user = w.search.own
+	case !w.q.GCC && own:
+		// Clang's driver searches no directory of a C++ library of which another one does not exist.
+		user = slices.Clone(user)
+		for i, d := range w.search.own {
+			if !held[i] {
+				user = append(user, d)
+			}
+		}
 	}
 	if w.q.Module {
 		user = slices.Concat(user, w.search.own)
