@@ -17,6 +17,9 @@ type Driver struct {
 	CXX    bool // treats .c as C++, as g++ does
 	Tidy   bool // clang-tidy, which looks at a compile of clang's
 	Stabs  bool // a gcc whose debug information for assembly may be stabs
+
+	above    string // the directory above a gcc's, usually that which it was built for, or ""
+	targeted bool   // the name may choose a clang's target
 }
 
 // DriverOf recognizes a compiler, or clang-tidy, by its names: argv0 as it was called, and real, the path with
@@ -35,22 +38,32 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 		}
 		switch clangMode(called) {
 		case "":
-			return Driver{Family: Clang}, true
+			return Driver{Family: Clang, targeted: strings.Contains(called, "-clang")}, true
 		case "++":
-			return Driver{Family: Clang, CXX: true}, true
+			return Driver{Family: Clang, CXX: true, targeted: strings.Contains(called, "-clang")}, true
 		}
 		return Driver{}, false
 	}
-	stabs := strings.HasPrefix(file, "avr-")
+	d = Driver{Family: GCC, Stabs: strings.HasPrefix(file, "avr-"), above: above(real)}
 	switch name := trimThreads(file); {
 	case name == "c89-gcc" || name == "c99-gcc":
 		return Driver{}, false // scripts; see Unwrap
 	case name == "gcc" || name == "cc" || strings.HasSuffix(name, "-gcc") || strings.HasSuffix(name, "-cc"):
-		return Driver{Family: GCC, Stabs: stabs}, true
+		return d, true
 	case name == "g++" || name == "c++" || strings.HasSuffix(name, "-g++") || strings.HasSuffix(name, "-c++"):
-		return Driver{Family: GCC, CXX: true, Stabs: stabs}, true
+		d.CXX = true
+		return d, true
 	}
 	return Driver{}, false
+}
+
+// above returns the directory above that of a program, or "".
+func above(program string) string {
+	dir, ok := strings.CutSuffix(program, "/bin/"+base(program))
+	if !ok {
+		return ""
+	}
+	return dir
 }
 
 // trimThreads removes the version from the end of a gcc's name, "gcc-12" or "gcc12", and the model of threads by which Debian tells

@@ -15,9 +15,12 @@ func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 		return false
 	}
 	lists := [][]string{gccVariables[:], deployment[:], locales[:]}
+	if p.Driver.Family == GCC && p.movedByEnvironment(getenv) {
+		return true
+	}
 	if p.Driver.Family == Clang {
 		lists[0] = clangVariables[:]
-		if p.targeted() {
+		if p.Driver.targeted || p.targeted() {
 			lists = append(lists, targetVariables[:])
 		}
 	}
@@ -30,6 +33,17 @@ func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 	}
 	for _, name := range travelling {
 		if value, set := getenv(name); set && !FitsEnvironment(name, value) {
+			return true
+		}
+	}
+	return false
+}
+
+// movedByEnvironment reports whether a variable makes a gcc look for headers, its programs and spec files in another directory than
+// that which it was built for. Modules of clusters set such variables to the latter, below which the gcc itself is.
+func (p *Plan) movedByEnvironment(getenv func(string) (string, bool)) bool {
+	for _, name := range roots {
+		if dir, set := getenv(name); set && (dir == "" || strings.TrimRight(dir, "/") != p.Driver.above) {
 			return true
 		}
 	}
@@ -61,12 +75,17 @@ var gccVariables = [...]string{
 	"XTENSA_GNU_CONFIG",         // a library that describes the processor
 }
 
+// roots lists the variables in which a gcc looks for the directory in place of its prefix: the name of a component, and _ROOT.
+var roots = [...]string{"BINUTILS_ROOT", "GCC_ROOT", "G++_ROOT"}
+
 var clangVariables = [...]string{
 	"AMD_SPLIT_MODULE_LOG_DIR",
+	"AS_SECURE_LOG_FILE", // .secure_log_unique appends to it
 	"CCC_ADD_ARGS",
 	"CCC_OVERRIDE_OPTIONS",
 	"CC_LOG_DIAGNOSTICS",
 	"CC_PRINT_HEADERS",
+	"CC_PRINT_HEADERS_FORMAT", // also without the one before
 	"CC_PRINT_INTERNAL_STAT",
 	"CC_PRINT_OPTIONS",
 	"CC_PRINT_PROC_STAT",
@@ -75,6 +94,7 @@ var clangVariables = [...]string{
 	"CLANG_NO_DEFAULT_CONFIG",
 	"COMPILER_PATH",
 	"DEPENDENCIES_OUTPUT",
+	"FORCE_CLANG_DIAGNOSTICS_CRASH", // whatever its value
 	"GCC_EXEC_PREFIX",
 	"LLVM_OVERRIDE_PRODUCER",
 	"NCC_CPLUS_INCLUDE_PATH",

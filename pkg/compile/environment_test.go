@@ -19,13 +19,12 @@ func TestVariablesOfCompilers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads compilers")
 	}
-	known := slices.Concat(gccVariables[:], clangVariables[:], targetVariables[:], deployment[:], travelling[:], []string{
-		"COLLECT_GCC", "COLLECT_GCC_OPTIONS", "COLLECT_LTO_WRAPPER", "COLLECT_NO_DEMANGLE", // the driver sets them, or they are for links
-		"CLANG_CRASH_DIAGNOSTICS_DIR", "FORCE_CLANG_DIAGNOSTICS_CRASH", "GCC_NOAPPORT", // after a crash
-		"CC_LOG_DIAGNOSTICS_FILE", "CC_PRINT_HEADERS_FILE", "CC_PRINT_HEADERS_FILTERING", "CC_PRINT_HEADERS_FORMAT",
+	known := knownVariables("COLLECT_GCC", "COLLECT_GCC_OPTIONS", "COLLECT_LTO_WRAPPER", "COLLECT_NO_DEMANGLE", // the driver sets them, or they are for links
+		"CLANG_CRASH_DIAGNOSTICS_DIR", "GCC_NOAPPORT", // after a crash
+		"CC_LOG_DIAGNOSTICS_FILE", "CC_PRINT_HEADERS_FILE", "CC_PRINT_HEADERS_FILTERING",
 		"CC_PRINT_INTERNAL_STAT_FILE", "CC_PRINT_OPTIONS_FILE", "CC_PRINT_PROC_STAT_FILE", // only with those without the last word
 		"CLANG_MODULE_CACHE_PATH", // of modules that no host makes
-	})
+	)
 	looks := regexp.MustCompile(`^(?:(?:CC|CCC|CLANG|COLLECT|EXPERIMENTAL|FORCE|GCC|QA|RC|SCE)_[A-Z0-9_]{3,40}|[A-Z0-9_]{2,20}_(?:DEPLOYMENT_TARGET|INCLUDE_PATH|SDK_DIR|DIAGNOSTICS_LOG)|SDKROOT)$`)
 	looked := 0
 	for _, file := range programsOfCompilers() {
@@ -42,6 +41,123 @@ func TestVariablesOfCompilers(t *testing.T) {
 	}
 	if looked == 0 {
 		need.Skipf(t, need.Tools, "no compiler")
+	}
+}
+
+// knownVariables returns the variables that matter, that go along with jobs, and others.
+func knownVariables(others ...string) []string {
+	return slices.Concat(gccVariables[:], roots[:], clangVariables[:], targetVariables[:], deployment[:], travelling[:], LibraryVariables[:], others)
+}
+
+// TestVariablesRead: the variables that the installed compilers ask the C library for while they compile are known, also those whose names
+// they put together (GCC_ROOT).
+func TestVariablesRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs compilers")
+	}
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		need.Skipf(t, need.Tools, "no gcc")
+	}
+	dir := t.TempDir()
+	log, tell := dir+"/log", dir+"/tell.so"
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tell.c", tellVariables)
+	write("a.c", "int x;\nasm(\".globl y\");\n")
+	if out, err := exec.Command(cc, "-shared", "-fPIC", "-o", tell, dir+"/tell.c", "-ldl").CombinedOutput(); err != nil {
+		need.Skipf(t, need.Tools, "no library can be made: %s", out)
+	}
+	known := knownVariables("PATH", "HOME", "TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_CACHE_HOME", // where temporary files and caches are
+		"MAKEFLAGS", "CLANG_MODULE_CACHE_PATH", "CLANG_CRASH_DIAGNOSTICS_DIR", // of links with LTO, of modules that no host makes, after a crash
+		"bar", // LLVM tests with it whether it may ask
+	)
+	asked := 0
+	for _, pattern := range []string{"/usr/bin/gcc-[0-9]*", "/usr/bin/clang-[0-9]*"} {
+		compilers, _ := filepath.Glob(pattern) // the pattern is well formed
+		for _, compiler := range compilers {
+			for _, words := range []string{"-g -O2 -MD", "-x c++", "-x assembler", "--target=x86_64-pc-windows-msvc", "--target=x86_64-w64-mingw32", "--target=arm64-apple-macos", "--target=x86_64-scei-ps4"} {
+				if strings.HasPrefix(words, "--target") && !strings.Contains(compiler, "clang") {
+					continue
+				}
+				source := dir + "/a.c"
+				if strings.HasSuffix(words, "assembler") {
+					source = os.DevNull
+				}
+				cmd := exec.Command(compiler, append(strings.Fields(words), "-c", source, "-o", dir+"/a.o")...)
+				cmd.Env = append(os.Environ(), "LD_PRELOAD="+tell, "TELL="+log)
+				_ = cmd.Run() // a version may lack a target
+			}
+			b, _ := os.ReadFile(log)
+			for name := range strings.Lines(string(b)) {
+				if name = strings.TrimSpace(name); name != "" {
+					asked++
+					if !slices.Contains(known, name) {
+						t.Errorf("%s asks for %s", compiler, name)
+						known = append(known, name)
+					}
+				}
+			}
+			_ = os.Remove(log)
+		}
+	}
+	if asked == 0 {
+		need.Skipf(t, need.Tools, "no compiler that loads libraries")
+	}
+}
+
+// tellVariables is a library that writes the names that a program asks the C library for to the file in TELL.
+const tellVariables = `
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+static char *find(const char *name, const char *of) {
+	char *(*next)(const char *) = (char *(*)(const char *))dlsym(RTLD_NEXT, of);
+	char *log = next("TELL"), line[256];
+	size_t n = strlen(name);
+	int fd = log && n < sizeof line - 1 ? open(log, O_WRONLY | O_APPEND | O_CREAT, 0666) : -1;
+	if (fd >= 0) {
+		memcpy(line, name, n);
+		line[n] = '\n';
+		if (write(fd, line, n + 1) < 0) {}
+		close(fd);
+	}
+	return next(name);
+}
+char *getenv(const char *name) { return find(name, "getenv"); }
+char *secure_getenv(const char *name) { return find(name, "secure_getenv"); }
+`
+
+// TestRootsOfGCC: a variable that names another directory than the compiler's own keeps a command here.
+func TestRootsOfGCC(t *testing.T) {
+	d, _ := DriverOf("gcc", "/opt/gcc/14/bin/gcc")
+	for value, here := range map[string]bool{"/opt/gcc/14": false, "/opt/gcc/14/": false, "/opt/gcc/13": true, "/opt/gcc": true, "": true} {
+		for _, name := range roots {
+			p := Parse([]string{"-c", "a.c"}, d, func(n string) (string, bool) { return value, n == name })
+			if p.Local != here {
+				t.Errorf("%s=%s: Local = %v, want %v", name, value, p.Local, here)
+			}
+		}
+	}
+	p := Parse([]string{"-c", "a.c"}, Driver{Family: Clang}, func(n string) (string, bool) { return "/x", n == "GCC_ROOT" })
+	if p.Local {
+		t.Error("clang does not heed GCC_ROOT")
+	}
+}
+
+// TestVariablesOfTargets: a name of clang that may choose the target makes the variables of targets count.
+func TestVariablesOfTargets(t *testing.T) {
+	for name, here := range map[string]bool{"clang": false, "clang++-14": false, "x86_64-pc-windows-msvc-clang": true, "i686-pc-windows-msvc-clang++": true} {
+		d, ok := DriverOf("/opt/bin/"+name, "/usr/lib/llvm-14/bin/clang")
+		p := Parse([]string{"-c", "a.c"}, d, func(n string) (string, bool) { return "/x", n == "INCLUDE" })
+		if !ok || p.Local != here {
+			t.Errorf("%s with INCLUDE: Local = %v, want %v", name, p.Local, here)
+		}
 	}
 }
 

@@ -5,13 +5,25 @@ import (
 	"syscall"
 )
 
-// specsAmongLibraries reports whether a gcc would read rules for its driver (-specs) from a directory of LIBRARY_PATH: DIR/specs, or
-// DIR/TARGET/VERSION/specs. It looks there as for a link, whatever it does. clang does not.
+// specsAmongLibraries reports whether a gcc would read rules for its driver (-specs) from a directory of LIBRARY_PATH, or of LPATH,
+// which it heeds alike: DIR/specs, or DIR/TARGET/VERSION/specs. It looks there as for a link, whatever it does. clang does not.
 func (p *parser) specsAmongLibraries(getenv func(string) (string, bool)) bool {
-	list, set := getenv("LIBRARY_PATH")
-	if !set || p.Driver.Family != GCC {
+	if p.Driver.Family != GCC {
 		return false
 	}
+	for _, name := range LibraryVariables {
+		if list, set := getenv(name); set && specsAmong(list) {
+			return true
+		}
+	}
+	return false
+}
+
+// LibraryVariables lists the variables by which compilers look for libraries in further directories.
+var LibraryVariables = [...]string{"LIBRARY_PATH", "LPATH"}
+
+// specsAmong reports whether one of the directories of a list has such a file.
+func specsAmong(list string) bool {
 	for dir := range strings.SplitSeq(list, ":") {
 		if dir == "" {
 			dir = "."

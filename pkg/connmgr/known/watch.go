@@ -198,10 +198,13 @@ func (t *Table) lookUp(ctx context.Context, c *Command, plan *compile.Plan, env 
 // partsOf returns what belongs to the compiler of a command with that environment.
 func partsOf(c *Command, env []string) *inputs.Parts {
 	get := variables(env)
-	libraries, _ := get("LIBRARY_PATH")
+	libraries := []string{c.Lease.Libraries}
+	for _, name := range compile.LibraryVariables {
+		list, _ := get(name)
+		libraries = append(libraries, list)
+	}
 	programs, _ := get("PATH")
-	p := &inputs.Parts{Files: c.Compiler.Files, Dirs: c.Compiler.Dirs, Programs: dirsOf(c, c.Lease.Path, programs),
-		Libraries: dirsOf(c, c.Lease.Libraries, libraries)}
+	p := &inputs.Parts{Files: c.Compiler.Files, Dirs: c.Compiler.Dirs, Programs: dirsOf(c, c.Lease.Path, programs), Libraries: dirsOf(c, libraries...)}
 	for _, name := range [...]string{"TMPDIR", "TMP", "TEMP", "PWD"} {
 		if dir, set := get(name); set {
 			p.Tested = append(p.Tested, filepath.Clean(dir))
