@@ -310,6 +310,9 @@ func (d *doctor) managerLine(f *findings) {
 		if note := s.SlotNote(); note != "" {
 			f.warn("places", note, "raise buffers.slots in the configuration of this machine")
 		}
+		if seen := &s.Known.Searches; seen.Here > 0 {
+			f.warn("searches", searchesText(seen), "docs/usage.md says what that means (Compilers that search in ways of their own); please report it, with the name and `CC --version`")
+		}
 		d.twiceLine(f)
 	}
 }

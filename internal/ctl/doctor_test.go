@@ -162,6 +162,33 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 	}
 }
 
+// TestDoctorTellsOfSearches: of compilers that look for files in ways of their own, with a name, and not of others.
+func TestDoctorTellsOfSearches(t *testing.T) {
+	s := doctorShell(t)
+	var here atomic.Int32
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if q.Args[0] == "stats" {
+			return reply(t, &report.Stats{})
+		}
+		st := reporttest.Sample()
+		st.Version = version
+		st.Known.Searches = report.Searches{Watched: 9, Here: int(here.Load()), Because: "/opt/sdk/x.h"}
+		return reply(t, st)
+	})
+	if _, out, _ := s.run("doctor"); strings.Contains(out, "searches") {
+		t.Errorf("doctor tells of nothing:\n%s", out)
+	}
+	here.Store(2)
+	want := "  warn  searches    2 of 9 combinations of compiler, options and sources stay here, because a compiler looks for \"/opt/sdk/x.h\"\n"
+	if _, out, _ := s.run("doctor"); !strings.Contains(out, want) {
+		t.Errorf("doctor lacks %q:\n%s", want, out)
+	}
+	want = "searches: 2 of 9 combinations of compiler, options and sources stay here, because a compiler looks for \"/opt/sdk/x.h\"\n"
+	if _, out, _ := s.run("status"); !strings.Contains(out, want) {
+		t.Errorf("status lacks %q:\n%s", want, out)
+	}
+}
+
 // TestDoctorTellsOfCompilesDoneTwice: of more than a few, with a reason and a file.
 func TestDoctorTellsOfCompilesDoneTwice(t *testing.T) {
 	s := doctorShell(t)

@@ -268,16 +268,34 @@ func inputLines(c *report.InputCounts) []byte {
 	return text
 }
 
-// knownLine says how much the manager knows of what commands read; it is empty without any.
-func knownLine(k *report.Known) []byte {
+// knownLine says how much the manager knows of what commands read, and in another line what it has seen of how compilers search; it is
+// empty without any of that.
+func knownLine(k *report.Known) (line []byte) {
+	if seen := searchesText(&k.Searches); seen != "" {
+		defer func() { line = fmt.Appendf(line, "searches: %s\n", seen) }()
+	}
 	if k.Commands == 0 {
 		return nil
 	}
-	line := fmt.Appendf(nil, "known: what %s read, %s in %s of at most %s", figure.Count(k.Commands, "command"), figure.Count(k.Files, "file"), figure.Bytes(uint64(k.Bytes)), figure.Bytes(uint64(k.Most)))
+	line = fmt.Appendf(nil, "known: what %s read, %s in %s of at most %s", figure.Count(k.Commands, "command"), figure.Count(k.Files, "file"), figure.Bytes(uint64(k.Bytes)), figure.Bytes(uint64(k.Most)))
 	if k.Dropped > 0 {
 		line = fmt.Appendf(line, "; %s dropped since for want of memory (manager.inputs)", figure.Count(int(k.Dropped), "command"))
 	}
 	return append(line, '\n')
+}
+
+// searchesText says what was seen of compilers that were watched, or nothing if there were none.
+func searchesText(s *report.Searches) string {
+	const what = " of compiler, options and sources "
+	switch {
+	case s.Here > 0:
+		return fmt.Sprintf("%d of %s%sstay here, because a compiler looks for %q", s.Here, figure.Count(s.Watched, "combination"), what, s.Because)
+	case s.Watched > 0:
+		return figure.Count(s.Watched, "combination") + what + "watched, none of which looks for files in a way of its own"
+	case s.Unseen:
+		return "compilers cannot be watched on this system"
+	}
+	return ""
 }
 
 // maxTroubles is how many lines of trouble a status shows.

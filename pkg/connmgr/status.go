@@ -27,6 +27,8 @@ func (m *Manager) Status() report.Status {
 
 	known := m.known.Stats()
 	s.Known = report.Known{Commands: known.Units, Files: known.Files, Bytes: 2 * known.Bytes, Most: 2 * known.Most, Dropped: known.Dropped}
+	seen := m.known.Watched()
+	s.Known.Searches = report.Searches{Watched: seen.Watched, Here: seen.Doubtful, Because: seen.Last, Unseen: seen.Unseen}
 	s.Underway = m.underway.List(time.Now())
 	s.Running = len(s.Underway)
 	hosts := m.farm.Snapshot(named)

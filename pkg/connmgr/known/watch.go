@@ -63,6 +63,9 @@ func (t *Table) SaveWatched() {
 	}
 }
 
+// Watched returns what was seen of compilers that were watched.
+func (t *Table) Watched() watched.Tally { return t.watches.Tally() }
+
 // Judge returns a name that the compiler of a job looks up and of which the job's Set takes no account, or "". It may run the
 // compiler.
 func (t *Table) Judge(ctx context.Context, c *Command, k *Job) (name string) {

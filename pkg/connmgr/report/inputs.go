@@ -72,4 +72,14 @@ type Known struct {
 	Most     int64 `json:"most_bytes"` // at most (manager.inputs)
 	// Dropped counts the commands that went for want of memory. Their files are looked at anew when they come again.
 	Dropped uint64 `json:"dropped"`
+	// Searches is what was seen of compilers that were watched while they looked for headers.
+	Searches Searches `json:"searches"`
+}
+
+// Searches counts combinations of a compiler, words, variables and texts.
+type Searches struct {
+	Watched int    `json:"watched"`
+	Here    int    `json:"here"`              // how many of them stay on the build host (not-reproducible:sought)
+	Because string `json:"because,omitempty"` // what the compiler of the latest of these has looked up
+	Unseen  bool   `json:"unseen"`            // compilers cannot be watched on this system
 }

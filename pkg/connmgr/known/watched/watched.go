@@ -21,6 +21,7 @@ type Table struct {
 	mu    sync.Mutex
 	dirty bool
 	known map[Key]*combination
+	last  string // the latest doubt
 }
 
 // combination is what is known of one. Guarded by Table.mu.
@@ -75,11 +76,42 @@ func (t *Table) Judge(ctx context.Context, k Key, kinds uint64, watch func() Ver
 			x.doubt, x.kinds = v.Doubt, x.kinds|kinds
 			x.unseen = x.unseen || v.Unseen
 			t.dirty = true
+			if v.Doubt != "" {
+				t.last = v.Doubt
+			}
 		}
 		break
 	}
 	defer t.mu.Unlock()
 	return x.doubt
+}
+
+// Tally is what a Table has seen so far.
+type Tally struct {
+	Watched  int    // combinations
+	Doubtful int    // how many of them have a doubt
+	Last     string // the latest doubt, or ""
+	Unseen   bool   // compilers could not be watched
+}
+
+// Tally returns what t has seen, with what it has read from its file.
+func (t *Table) Tally() (n Tally) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.Last = t.last
+	for _, x := range t.known {
+		switch {
+		case x.unseen:
+			n.Unseen = true
+			continue
+		case x.doubt != "":
+			n.Doubtful++
+		case x.kinds == 0:
+			continue
+		}
+		n.Watched++
+	}
+	return n
 }
 
 func (t *Table) ofLocked(k Key) *combination {

@@ -38,6 +38,9 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%d: %q after %d watches, want %q, %d", i, got, watches, step.doubt, step.watches)
 		}
 	}
+	if got, want := x.Tally(), (Tally{Watched: 2, Doubtful: 2, Last: "/y", Unseen: true}); got != want {
+		t.Errorf("Tally = %+v, want %+v", got, want)
+	}
 	watches = 0
 	for range 2 * Every {
 		judge(3, 1, Verdict{})
