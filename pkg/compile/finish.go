@@ -175,6 +175,9 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	if p.extra.traces != "" && p.ownAs() != clangAs {
 		return "side-file" // named after a temporary file
 	}
+	if p.tellsNoPlugin() {
+		return hereOf[herePlugin]
+	}
 	if p.unfitModules(getenv) {
 		return hereOf[hereModules]
 	}

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -15,6 +16,12 @@ func (p *Plan) Plugins() (names []string) {
 		}
 	}
 	return names
+}
+
+// tellsNoPlugin reports whether the command has an option for a plugin, but none that loads one, nor a spec file, which may. The compiler
+// refuses that, and so do hosts.
+func (p *Plan) tellsNoPlugin() bool {
+	return len(p.Plugins())+len(p.SpecFiles()) == 0 && slices.ContainsFunc(p.options, func(o option) bool { return o.class == pluginArg })
 }
 
 // PluginName reports whether name is a plugin in the compiler's own directory for plugins (annobin), or the path of one, absolute
