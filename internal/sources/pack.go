@@ -426,10 +426,24 @@ func (p *pack) searchList() (dirs []string, known bool) {
 	if p.search == nil && p.o.Own != nil {
 		if own := p.o.Own(); own != nil {
 			p.search = append(append(make([]string, 0, len(p.o.Dirs)+len(own)), p.o.Dirs...), own...)
+			p.show(own)
 		}
 		p.o.Own = nil
 	}
 	return p.search, p.search != nil
+}
+
+// show packs the compiler's own directories that exist: clang's driver searches no directory of a C++ library of which another one does
+// not exist. gcc's does not look.
+func (p *pack) show(own []string) {
+	if p.o.Twins {
+		return
+	}
+	for _, dir := range own {
+		if real := RealPath(dir); real != "" && p.way(dir+"/") == nil {
+			p.Dirs = append(p.Dirs, real)
+		}
+	}
 }
 
 func stat(name string, st *syscall.Stat_t) error {
