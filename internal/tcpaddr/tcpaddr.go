@@ -1,4 +1,4 @@
-// Package tcpaddr says what addresses to listen on mean.
+// Package tcpaddr says what the addresses of a listener and of a connection mean for the socket.
 package tcpaddr
 
 import (

@@ -2,6 +2,7 @@ package tcpaddr
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 )
 
@@ -36,3 +37,34 @@ func TestNetwork(t *testing.T) {
 		l.Close()
 	}
 }
+
+// TestControl: a connection on this machine is not paced, by whichever of the machine's addresses; others do not forget their
+// window in a pause.
+func TestControl(t *testing.T) {
+	at := func(s string) *net.TCPAddr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
+	for _, c := range []struct {
+		near, far net.Addr
+		want      string
+	}{
+		{at("127.0.0.1:9"), at("127.0.0.1:1"), "reno"},
+		{at("[::1]:9"), at("[::1]:1"), "reno"},
+		{at("127.0.0.1:9"), at("127.8.0.1:1"), "reno"},
+		{at("192.0.2.7:9"), at("192.0.2.7:1"), "reno"},
+		{at("[::ffff:192.0.2.7]:9"), at("192.0.2.7:1"), "reno"},
+		{at("192.0.2.7:9"), at("192.0.2.8:9"), "bbr"},
+		{&net.UnixAddr{}, &net.UnixAddr{}, "bbr"},
+	} {
+		if got := Control(ends{near: c.near, far: c.far}); got != c.want {
+			t.Errorf("%v to %v: %s, want %s", c.near, c.far, got, c.want)
+		}
+	}
+}
+
+// ends is a connection of which only the addresses count.
+type ends struct {
+	net.Conn
+	near, far net.Addr
+}
+
+func (e ends) LocalAddr() net.Addr  { return e.near }
+func (e ends) RemoteAddr() net.Addr { return e.far }

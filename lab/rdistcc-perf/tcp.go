@@ -7,11 +7,16 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/tcpaddr"
 )
 
 // The raw TCP tests send: parameters; a count of messages and the messages (or, with a duration, messages
 // until the client's FIN); the server's byte count and CPU time. Reads and Writes are as long as a message,
-// as in a simple program.
+// as in a simple program. Both sides ask for the congestion control that the stack would ask for, so that what is compared is
+// the price of RDMA.
 
 // tcpStats is the server's final message.
 type tcpStats struct{ Bytes, CPU uint64 }
@@ -22,11 +27,21 @@ func dialTCP(ctx context.Context, o *options) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, &exitError{exitConnect, err}
 	}
+	likeOurs(c.(*net.TCPConn))
 	if _, err := c.Write(o.params()); err != nil {
 		_ = c.Close()
 		return nil, &exitError{exitConnect, err}
 	}
 	return c.(*net.TCPConn), nil
+}
+
+// likeOurs sets the congestion control of c.
+func likeOurs(c *net.TCPConn) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, tcpaddr.Control(c)) // where the kernel has it
+		})
+	}
 }
 
 func measureTCP(ctx context.Context, o *options) (*result, error) {
@@ -113,6 +128,7 @@ func pingTCP(ctx context.Context, c net.Conn, o *options) ([]time.Duration, erro
 
 // serveTCP answers one client. more reports that it will connect again.
 func serveTCP(c *net.TCPConn, t *test) (more bool, err error) {
+	likeOurs(c)
 	hello := make([]byte, paramsSize)
 	if _, err := io.ReadFull(c, hello); err != nil {
 		return false, err

@@ -8,12 +8,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/tcpaddr"
 )
 
 // tuneConn sets what an RDMA stream needs of its TCP connection: no Nagle, whose wait for an ACK
-// costs a round trip in the middle of a message; a congestion control that does not fall back to
-// slow start after an idle period (experiment E2b, docs/experiments.md); and an end after stall for a peer that acknowledges nothing,
-// not even a keepalive: the kernel alone would try for a quarter of an hour.
+// costs a round trip in the middle of a message; the congestion control that suits the path; and an end after
+// stall for a peer that acknowledges nothing, not even a keepalive: the kernel alone would try for a quarter of
+// an hour.
 func tuneConn(c net.Conn, stall time.Duration) {
 	t := socketOf(c)
 	if t == nil {
@@ -21,7 +23,7 @@ func tuneConn(c net.Conn, stall time.Duration) {
 	}
 	_ = t.SetNoDelay(true) // Go's default as well
 	control(t, func(fd int) {
-		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "bbr")                    // where the kernel has it
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, tcpaddr.Control(c))       // where the kernel has it
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stall.Milliseconds())) // always available
 	})
 }

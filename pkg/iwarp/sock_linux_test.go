@@ -49,6 +49,11 @@ func TestSocketOptions(t *testing.T) {
 				}
 			}
 		})
+		control(c.(*net.TCPConn), func(fd int) {
+			if got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err != nil || got != "reno" {
+				t.Errorf("TCP_CONGESTION = %q, %v; want reno, as on each connection of loopback", got, err)
+			}
+		})
 		limitUnsent(c, 0)
 		limitUnsent(c, 128<<10)
 		control(c.(*net.TCPConn), func(fd int) {
