@@ -12,8 +12,8 @@ const (
 	// batchScratch holds headers, trailers and copied payload.
 	batchScratch = 64 << 10
 	// batchBytes ends a batch: after the CRC pass over this much, the data is still in the
-	// cache for the system call that follows.
-	batchBytes = 256 << 10
+	// cache for the system call that follows. Half of it took a tenth more CPU time.
+	batchBytes = 512 << 10
 	// batchBufs stays below IOV_MAX (1024).
 	batchBufs = 512
 	// fpduOverhead is the most scratch that an FPDU takes besides its payload.
