@@ -22,11 +22,12 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":    {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
-	"cmd/rdistcc-cm": {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/storage", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistccd":   {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
+	"cmd/rdistcc-cm": {"pkg/iwarp/capture", "internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/storage", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
+	"cmd/rdistccd":   {"pkg/iwarp/capture", "internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
 	// the stack: verbs over sockets, and other providers of them
 	"pkg/iwarp":         {"internal/spin", "internal/tcpaddr", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+	"pkg/iwarp/capture": {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/ddp":     {},
 	"pkg/iwarp/ibverbs": {"internal/spin", "pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
 	"pkg/iwarp/mpa":     {},
@@ -169,7 +170,7 @@ var edges = map[string][]string{
 	"lab/grant":         {"pkg/iwarp"},
 	"lab/netlab":        {}, // a network with delay, which experiments need as tests do
 	"lab/plot":          {},
-	"lab/rdistcc-perf":  {"lab/exp", "lab/exp/all", "lab/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/tcpaddr", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
+	"lab/rdistcc-perf":  {"lab/exp", "lab/exp/all", "lab/exp/peer", "internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/tcpaddr", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/iwarp/capture"}, // a raw job is also what the hostile ones are sent by
 	"lab/regcache":      {"pkg/iwarp"},
 	"lab/rsocket":       {"pkg/iwarp", "lab/rsocket/proto"},
 	"lab/rsocket/proto": {},

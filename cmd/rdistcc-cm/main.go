@@ -89,6 +89,7 @@ var flags = []struct{ name, key, usage string }{
 	{"tls-cert", "auth.tls.cert", "use mutual TLS 1.3, with the certificate in `FILE`"},
 	{"tls-key", "auth.tls.key", "private key for --tls-cert, a `FILE`"},
 	{"tls-ca", "auth.tls.ca", "`FILE` with the CA that signs the other side's certificate"},
+	{"capture", "manager.capture", "write the iWARP connections to the pcapng `FILE`, without what they carry"},
 	{"log-file", "log.file", "log to `FILE` instead of stderr"},
 	{"log-level", "log.level", "log `LEVEL`: debug, info, warn, error"},
 }

@@ -29,7 +29,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
-	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // closeTime bounds the work left at the end: a scrape, a goodbye.
@@ -101,7 +100,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	if err != nil {
 		return err
 	}
-	dev, err := iwarp.Open(iwarp.Config{Dial: d.id.Dial})
+	dev, err := d.openDevice()
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

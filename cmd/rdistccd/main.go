@@ -83,6 +83,7 @@ var flags = []struct {
 	{"http", "http.daemon", "serve metrics and the status page on `ADDR:PORT`; \"\" = not at all", false},
 	{"user", "daemon.user", "switch to `USER` when started as root", false},
 	{"pid-file", "daemon.pid-file", "write the process ID to `FILE`", false},
+	{"capture", "daemon.capture", "write the iWARP connections to the pcapng `FILE`, without what they carry", false},
 	{"log-file", "log.file", "log to `FILE` instead of stderr", false},
 	{"log-level", "log.level", "log `LEVEL`: debug, info, warn, error", false},
 }

@@ -196,6 +196,8 @@ func TestExitStatuses(t *testing.T) {
 		{"metrics port in use", 102, "choose another port with --http", []string{"--listen", "127.0.0.1:0", "--http", in, "--log-level", "error"}},
 		{"a user who does not exist", 101, "no-such-user", []string{"--listen", "127.0.0.1:0", "--user", "no-such-user"}},
 		{"a log that cannot be", 100, "/does/not/exist/log", []string{"--listen", "127.0.0.1:0", "--log-file", "/does/not/exist/log"}},
+		{"a capture that cannot be", 100, "/does/not/exist/c", []string{"--listen", "127.0.0.1:0", "--capture", "/does/not/exist/c", "--log-level", "error"}},
+		{"a capture of what a device sends", 101, "daemon.capture: connections of provider ibverbs cannot be captured", []string{"--provider", "ibverbs", "--capture", "/c"}},
 		{"a work directory that is not there", 100, "/does/not/exist", []string{"--listen", "127.0.0.1:0", "--http", "", "--log-level", "error",
 			"--config", configFile(t, "daemon: {work-dir: /does/not/exist}\n")}},
 	} {

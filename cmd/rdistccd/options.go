@@ -144,6 +144,8 @@ func fixed(a, b *config.Config) []string {
 		{"distcc", reflect.DeepEqual(a.Distcc, b.Distcc)},
 		{"log.file", a.Log.File == b.Log.File},
 		{"log.audit", a.Log.Audit == b.Log.Audit},
+		{"daemon.capture", a.Daemon.Capture == b.Daemon.Capture},
+		{"log.capture-limit", a.Log.CaptureLimit == b.Log.CaptureLimit},
 	} {
 		if !s.same {
 			names = append(names, s.name)

@@ -1,18 +1,29 @@
 package main
 
 import (
+	"log/slog"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/capture"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ibverbs"
 )
 
 // openDevice opens the device that the settings name.
-func openDevice(c *config.Config, id *identity.Identity) (iwarp.Device, error) {
+func openDevice(c *config.Config, id *identity.Identity, log *slog.Logger) (iwarp.Device, error) {
 	if c.Daemon.Provider == "soft" {
-		return iwarp.Open(iwarp.Config{Dial: id.Dial, Listen: id.Listen})
+		cfg := iwarp.Config{Dial: id.Dial, Listen: id.Listen}
+		if c.Daemon.Capture != "" {
+			// It is written without a buffer, and ends with the process.
+			f, err := capture.Create(c.Daemon.Capture, capture.Options{Limit: int64(c.Log.CaptureLimit), Log: func(line string) { log.Warn(line) }})
+			if err != nil {
+				return nil, err
+			}
+			cfg.Dial, cfg.Listen = f.Dial(cfg.Dial), f.Listen(cfg.Listen)
+		}
+		return iwarp.Open(cfg)
 	}
 	_, device, _ := strings.Cut(c.Daemon.Provider, ":")
 	dev, err := ibverbs.Open(ibverbs.Config{Device: device, At: c.Daemon.Listen})

@@ -81,7 +81,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 	defer d.log.Close()
 	d.metrics = worker.NewMetrics()
 	d.watchIdentity(d.metrics)
-	if d.dev, err = openDevice(d.cfg, d.id); err != nil {
+	if d.dev, err = openDevice(d.cfg, d.id, d.log.Logger); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.dev.Close()) }()

@@ -123,6 +123,8 @@ type Log struct {
 	File  string `yaml:"file"` // empty = stderr
 	Level string `yaml:"level"`
 	Audit string `yaml:"audit"` // a daemon's audit log, JSON; empty = none
+	// CaptureLimit is the number of bytes at which Daemon.Capture or Manager.Capture ends.
+	CaptureLimit Size `yaml:"capture-limit"`
 }
 
 // Scheduler configures the choice of a host.
@@ -200,6 +202,7 @@ type Manager struct {
 	IdleExit time.Duration `yaml:"idle-exit"` // 0 = never; the default is for managers that a wrapper started
 	Carrier  string        `yaml:"carrier"`   // how sources get to hosts: auto, write, eager, pull
 	Inputs   Size          `yaml:"inputs"`    // memory of what is known of commands and files; 0 = a part of the machine's (InputsFor)
+	Capture  string        `yaml:"capture"`   // pcapng file of its iWARP connections, without what they carry; empty = none
 }
 
 // InputsFor returns how much memory a manager may take, of total bytes, for what it knows of commands and files. A total of 0 is
@@ -220,6 +223,7 @@ type Daemon struct {
 	Nice       int           `yaml:"nice"`
 	Allow      []string      `yaml:"allow"`    // networks that may send jobs; required beyond loopback
 	User       string        `yaml:"user"`     // user to become when started as root
+	Capture    string        `yaml:"capture"`  // as Manager.Capture; only with provider soft
 	WorkDir    string        `yaml:"work-dir"` // base of the work area; empty = workdir.DefaultBase
 	JobTimeout time.Duration `yaml:"job-timeout"`
 	PIDFile    string        `yaml:"pid-file"`
@@ -263,7 +267,7 @@ func Default() *Config {
 		},
 		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}, Accept: "named", Size: 4 * GiB, Send: true, Plugins: []string{"annobin", "gcc-annobin"}},
 		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},
-		Log:        Log{Level: "info"},
+		Log:        Log{Level: "info", CaptureLimit: 64 * MiB},
 		Scheduler: Scheduler{
 			Backoff:      100 * time.Millisecond,
 			BackoffMax:   5 * time.Second,

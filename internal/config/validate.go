@@ -52,6 +52,9 @@ func (c *Config) Validate() error {
 		{"http.manager", httpAddr(c.HTTP.Manager)},
 		{"http.daemon", httpAddr(c.HTTP.Daemon)},
 		{"log.level", oneOf(c.Log.Level, "debug", "info", "warn", "error")},
+		{"daemon.capture", capture(c.Daemon.Capture, c.Daemon.Provider)},
+		{"manager.capture", absoluteOrEmpty(c.Manager.Capture)},
+		{"log.capture-limit", sized(c.Log.CaptureLimit, MiB, 1024*GiB)},
 		{"scheduler.backoff", within(c.Scheduler.Backoff, 10*time.Millisecond, time.Hour)},
 		{"scheduler.backoff-max", within(c.Scheduler.BackoffMax, c.Scheduler.Backoff, 24*time.Hour)},
 		{"scheduler.audit", part(c.Scheduler.Audit)},
@@ -120,16 +123,24 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Absolute returns the value that a flag's value stands for: files of an identity are relative to the
+// Absolute returns the value that a flag's value stands for: files of an identity, and captures, are relative to the
 // directory in which the program was started, wherever it is when it reads them.
 func Absolute(key, value string) string {
-	if !strings.HasPrefix(key, "auth.") || value == "" {
+	if !strings.HasPrefix(key, "auth.") && !strings.HasSuffix(key, ".capture") || value == "" {
 		return value
 	}
 	if abs, err := filepath.Abs(value); err == nil {
 		return abs
 	}
 	return value
+}
+
+// capture takes an absolute path, and only where the stack is ours: what a device sends does not pass the program.
+func capture(path, provider string) error {
+	if path != "" && provider != "soft" {
+		return fmt.Errorf("connections of provider %s cannot be captured: use tcpdump, or daemon.provider soft", provider)
+	}
+	return absoluteOrEmpty(path)
 }
 
 func oneMethod(a *Auth) error {

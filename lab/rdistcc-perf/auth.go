@@ -3,28 +3,42 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/capture"
 )
 
 // authKey is the context key of the identity flags' values.
 type authKey struct{}
 
-// authFlags adds the identity flags, which are the same for all subcommands.
-func authFlags(root *cobra.Command) {
+// commonFlags adds the flags that are the same for all subcommands: of identity, and of captures. close ends a capture.
+func commonFlags(root *cobra.Command, stderr io.Writer) (close func() error) {
 	var s identity.Settings
+	var record captureFlags
+	var file *capture.File
 	f := root.PersistentFlags()
 	f.StringVar(&s.PSKFile, "psk-file", "", "prove that we know the key in this `FILE`, and ask for that proof (submit, and tests between two rdistcc-perf)")
 	f.StringVar(&s.Cert, "tls-cert", "", "speak TLS 1.3 with the certificate in this `FILE`")
 	f.StringVar(&s.Key, "tls-key", "", "key of --tls-cert, a `FILE`")
 	f.StringVar(&s.CA, "tls-ca", "", "`FILE` with the CA that signs the other side's certificate")
-	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+	record.add(f)
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) (err error) {
 		c.SetContext(context.WithValue(c.Context(), authKey{}, s))
+		if file, err = record.open(c, stderr); err != nil {
+			return &exitError{exitArguments, err}
+		}
 		return nil
+	}
+	return func() error {
+		if file == nil {
+			return nil
+		}
+		return file.Close()
 	}
 }
 
@@ -53,7 +67,7 @@ func openProving(ctx context.Context, role identity.Role) (iwarp.Device, *psk.Ke
 	if err != nil {
 		return nil, nil, err
 	}
-	dev, err := iwarp.Open(iwarp.Config{Dial: id.Dial, Listen: id.Listen})
+	dev, err := iwarp.Open(deviceConfig(ctx, id))
 	return dev, id.Key(), err
 }
 

@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	authFlags(root)
+	endCapture := commonFlags(root, stderr)
 	for i := range tests {
 		root.AddCommand(testCommand(&tests[i]))
 	}
@@ -79,6 +79,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitArguments, err} })
 	err := root.ExecuteContext(ctx)
+	if end := endCapture(); err == nil && end != nil {
+		err = &exitError{exitIO, end}
+	}
 	if err == nil {
 		return 0
 	}

@@ -103,7 +103,7 @@ func submit(ctx context.Context, addr string, o *submitOptions) error {
 	if err != nil {
 		return err
 	}
-	dev, err := iwarp.Open(iwarp.Config{Dial: id.Dial})
+	dev, err := iwarp.Open(deviceConfig(ctx, id))
 	if err != nil {
 		return err
 	}
