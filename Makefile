@@ -332,7 +332,7 @@ clean:
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 compilers := gcc g++ clang gcc-11 g++-11 clang-13 clang-14 clang-15 clang-16 clang-19 clang-tidy-14 gobjc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu musl
 builders  := make ccache cmake meson ninja-build autoconf automake libtool pkg-config dpkg-dev tcl bc flex bison libelf-dev
-packages   = $(compilers) musl-tools gcc-avr avr-libc g++-mingw-w64-x86-64-win32 $(builders) gcc-12-plugin-dev llvm systemd git ca-certificates chromium distcc iproute2 patchelf strace tshark prometheus redis-server groff-base lintian shellcheck rpm mkdocs-material libboost-dev libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
+packages   = $(compilers) musl-tools gcc-avr avr-libc g++-mingw-w64-x86-64-win32 $(builders) gcc-12-plugin-dev llvm systemd git ca-certificates chromium distcc iproute2 patchelf strace tshark prometheus redis-server groff-base lintian shellcheck rpm mkdocs-material libboost-dev libibverbs-dev librdmacm-dev libfabric-dev ucx-utils $$(interop/siw-vm/siw-vm deps)
 deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install $(packages)" >&2; exit 1; }
 	$(call need,$(GO))

@@ -359,6 +359,7 @@ func TestBadStarts(t *testing.T) {
 		{"missing file", "", []string{"--config", bad + "x"}, 101, "config.yamlx"},
 		{"bad host list", "", []string{"--hosts", "a@b"}, 101, "ssh"},
 		{"bad duration", "", []string{"--idle-exit", "soon"}, 101, "--idle-exit"},
+		{"a capture that cannot be", "", []string{"--capture", "/does/not/exist/c"}, 100, "/does/not/exist/c"},
 		{"port in use", "", []string{"--http", taken.Addr().String()}, 102, taken.Addr().String()},
 		{"socket in use", serving.dir, nil, 102, "another connection manager"},
 		{"directory open to all", "", []string{"--socket", filepath.Join(open, "cm.sock")}, 100, "other users can write"},
