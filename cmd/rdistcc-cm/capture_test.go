@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/iwarptest"
 )
 
 // TestCapture: a manager's capture has what it says to its hosts.
