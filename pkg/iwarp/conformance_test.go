@@ -62,7 +62,7 @@ func testNames(t *testing.T) map[string]bool {
 		return string(b)
 	}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for _, dir := range []string{".", "mpa", "ddp", "rdmap", "iwarptest", "inproc", "../../interop"} {
+	for _, dir := range []string{".", "mpa", "ddp", "rdmap", "../../internal/test/kit/iwarptest", "../../internal/test/kit/inproc", "../../interop"} {
 		pkg := filepath.Base(dir)
 		if dir == "." {
 			pkg = "iwarp"
@@ -77,7 +77,7 @@ func testNames(t *testing.T) map[string]bool {
 			}
 		}
 	}
-	cases, err := filepath.Glob("iwarptest/suite*.go")
+	cases, err := filepath.Glob("../../internal/test/kit/iwarptest/suite*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
