@@ -63,7 +63,7 @@ var edges = map[string][]string{
 	"pkg/resultcache/crsh":      {},
 	"pkg/resultcache/disk":      {"pkg/resultcache"},
 	"pkg/resultcache/helper":    {"internal/secret", "pkg/resultcache", "pkg/resultcache/crsh"},
-	"pkg/resultcache/reapi":     {"internal/secret", "pkg/resultcache"},
+	"pkg/resultcache/reapi":     {"internal/cas", "internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/redis":     {"internal/secret", "pkg/resultcache"},
 	"pkg/resultcache/s3":        {"pkg/resultcache"},
 	"pkg/resultcache/move":      {"internal/job", "internal/outputs", "internal/unit"},
@@ -96,7 +96,8 @@ var edges = map[string][]string{
 	// parts of the programs that nobody outside imports
 	"internal/buildpage":          {"internal/builds", "internal/costs", "internal/figure", "internal/reason", "pkg/connmgr/report"},
 	"internal/builds":             {"internal/gain", "pkg/connmgr/report"}, // what a manager tells of commands is what is kept of them
-	"internal/cgroup":             {},                                      // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"internal/cas":                {"internal/secret"},
+	"internal/cgroup":             {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compdb":             {},
 	"internal/compress":           {},
 	"internal/config":             {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
@@ -144,7 +145,7 @@ var edges = map[string][]string{
 	"internal/telemetry/feed":     {},
 	"internal/textfile":           {},
 	"internal/wholefile":          {},
-	"internal/tiers":              {"internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/disk", "pkg/resultcache/helper", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
+	"internal/tiers":              {"internal/cas", "internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/disk", "pkg/resultcache/helper", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/toolchain":          {"internal/driver", "internal/unit"},
 	"internal/toolchain/parcel":   {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
 	"internal/top":                {"internal/figure", "internal/reason", "pkg/connmgr/report"},
@@ -243,7 +244,7 @@ var only = map[string][]string{
 	// signatures that nobody should write twice; each stays behind one package, and a manager without it pays for no start.
 	"github.com/redis/go-redis/v9": {"pkg/resultcache/redis"},
 	"github.com/minio/minio-go/v7": {"pkg/resultcache/s3"},
-	"google.golang.org/grpc":       {"pkg/resultcache/reapi", "internal/test/kit/reapiserver"},
+	"google.golang.org/grpc":       {"internal/cas", "pkg/resultcache/reapi", "internal/test/kit/reapiserver"},
 	// What a terminal sends and understands differs from one to the next. The second has its tables of how wide characters are.
 	"charm.land/bubbletea/v2":         {"internal/top/display"},
 	"github.com/charmbracelet/x/ansi": {"internal/top"},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdistcc/rdistcc/internal/cas"
 	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/secret"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
@@ -96,7 +97,7 @@ func openREAPI(r *config.REAPI, getenv func(string) string) (resultcache.Store, 
 	if err != nil {
 		return nil, err
 	}
-	return reapi.Open(reapi.Options{URL: r.URL, Instance: r.Instance, Header: r.Header, Token: token, TLS: tls})
+	return reapi.Open(cas.Options{URL: r.URL, Instance: r.Instance, Header: r.Header, Token: token, TLS: tls})
 }
 
 // clientTLS returns what a client needs for TLS, from PEM files. Without ca, the system's CAs are trusted.

@@ -14,53 +14,21 @@ package reapi
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
-	"net/url"
-	"strings"
 	"sync"
-	"time"
-	"unicode"
 
 	repb "github.com/bazelbuild/remote-apis/build/bazel/remote/execution/v2"
-	"google.golang.org/genproto/googleapis/bytestream"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/grpclog"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/rdistcc/rdistcc/internal/secret"
+	"github.com/rdistcc/rdistcc/internal/cas"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
-// Options are the options of Open.
-type Options struct {
-	URL      string // grpc://HOST[:PORT], grpcs://HOST[:PORT] for TLS, or unix:///PATH
-	Instance string // name of the server's instance; most have one without a name
-	Header   string // in which Token is sent; empty: authorization
-	// Token is sent with every request. In the header authorization, it is a bearer token unless it names its scheme, as
-	// in "Basic dXNlcjpwYXNz".
-	Token secret.Secret
-	TLS   *tls.Config // for grpcs
-}
-
 // Store keeps entries in a server. It is safe for concurrent use.
 type Store struct {
-	conn     *grpc.ClientConn
-	header   string
-	token    secret.Secret
-	instance string
-
-	capabilities repb.CapabilitiesClient
-	actions      repb.ActionCacheClient
-	blobs        repb.ContentAddressableStorageClient
-	streams      bytestream.ByteStreamClient
+	server  *cas.Client
+	actions repb.ActionCacheClient
 
 	mu  sync.Mutex
 	can *abilities // guarded by mu; nil: not known yet
@@ -69,80 +37,24 @@ type Store struct {
 // MaxEntry is the largest entry that is kept, in bytes.
 const MaxEntry = 64 << 20
 
-// The library must not write to stderr: what it would say comes as an error as well. It allows this before its first
-// use only, of which a program may have others than Open.
-func init() {
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-}
-
 // Open returns the store of a server. It does not connect yet.
-func Open(o Options) (*Store, error) {
-	target, secure, err := parseURL(o.URL)
+func Open(o cas.Options) (*Store, error) {
+	c, err := cas.Open(o)
 	if err != nil {
 		return nil, err
 	}
-	creds := insecure.NewCredentials()
-	if secure {
-		creds = credentials.NewTLS(o.TLS)
-	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithUserAgent("rdistcc"),
-		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
-		// The caller pauses by itself when there is trouble.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: 5 * time.Second}))
-	if err != nil {
-		return nil, errors.New("not the address of a server")
-	}
-	s := &Store{
-		conn: conn, header: strings.ToLower(o.Header), token: o.Token, instance: o.Instance,
-		capabilities: repb.NewCapabilitiesClient(conn), actions: repb.NewActionCacheClient(conn),
-		blobs: repb.NewContentAddressableStorageClient(conn), streams: bytestream.NewByteStreamClient(conn),
-	}
-	if s.header == "" {
-		s.header = authorization
-	}
-	if s.header == authorization && o.Token.Set() && !strings.Contains(o.Token.Reveal(), " ") {
-		s.token = secret.New("Bearer " + o.Token.Reveal())
-	}
-	return s, nil
-}
-
-const authorization = "authorization"
-
-func parseURL(text string) (target string, secure bool, err error) {
-	u, err := url.Parse(text)
-	if err != nil || u.User != nil {
-		return "", false, errors.New("not a URL of a server of the Remote Execution API without user and password")
-	}
-	switch {
-	case u.Scheme == "unix":
-		return "unix://" + u.Path, false, nil
-	case u.Scheme == "grpc" && u.Port() == "":
-		return "dns:///" + u.Host + ":80", false, nil
-	case u.Scheme == "grpc":
-		return "dns:///" + u.Host, false, nil
-	case u.Scheme == "grpcs": // without a port: 443
-		return "dns:///" + u.Host, true, nil
-	}
-	return "", false, fmt.Errorf("%q is none of grpc, grpcs, unix", u.Scheme)
-}
-
-// with returns a context for requests.
-func (s *Store) with(ctx context.Context) context.Context {
-	if !s.token.Set() {
-		return ctx
-	}
-	return metadata.AppendToOutgoingContext(ctx, s.header, s.token.Reveal())
+	return &Store{server: c, actions: repb.NewActionCacheClient(c.Conn())}, nil
 }
 
 // Get implements resultcache.Store.
 func (s *Store) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte, error) {
-	ctx = s.with(ctx)
+	ctx = s.server.With(ctx)
 	can, err := s.abilities(ctx)
 	if err != nil {
-		return buf, s.plain(err)
+		return buf, s.server.Plain(err)
 	}
 	r, err := s.actions.GetActionResult(ctx, &repb.GetActionResultRequest{
-		InstanceName: s.instance, ActionDigest: actionOf(key).digest, DigestFunction: repb.DigestFunction_SHA256, InlineOutputFiles: []string{outputName},
+		InstanceName: s.server.Instance(), ActionDigest: actionOf(key).digest, DigestFunction: repb.DigestFunction_SHA256, InlineOutputFiles: []string{outputName},
 	})
 	if err != nil {
 		return buf, s.missed(err)
@@ -157,7 +69,7 @@ func (s *Store) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byt
 	if int64(len(inline)) == d.SizeBytes {
 		return append(buf, inline...), nil
 	}
-	b, err := s.read(ctx, can, d, buf)
+	b, err := s.server.Read(ctx, can.batch, d, buf)
 	if err != nil {
 		return buf, s.missed(err)
 	}
@@ -169,7 +81,7 @@ func (s *Store) missed(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return resultcache.ErrMiss
 	}
-	return s.plain(err)
+	return s.server.Plain(err)
 }
 
 // Put implements resultcache.Store.
@@ -177,8 +89,8 @@ func (s *Store) Put(ctx context.Context, key resultcache.Key, entry []byte) erro
 	if len(entry) > MaxEntry {
 		return fmt.Errorf("%w: it takes %d bytes", resultcache.ErrTooBig, len(entry))
 	}
-	d := digestOf(entry)
-	return s.update(ctx, key, &blob{d, entry}, &repb.ActionResult{OutputFiles: []*repb.OutputFile{{Path: outputName, Digest: d}}})
+	d := cas.DigestOf(entry)
+	return s.update(ctx, key, &cas.Blob{Digest: d, Data: entry}, &repb.ActionResult{OutputFiles: []*repb.OutputFile{{Path: outputName, Digest: d}}})
 }
 
 // droppedStatus is the exit status of what takes the place of a dropped result.
@@ -190,64 +102,35 @@ func (s *Store) Drop(ctx context.Context, key resultcache.Key) error {
 }
 
 // update makes r the result of the action for key, after it has uploaded that, and file if it is not nil.
-func (s *Store) update(ctx context.Context, key resultcache.Key, file *blob, r *repb.ActionResult) error {
-	ctx = s.with(ctx)
+func (s *Store) update(ctx context.Context, key resultcache.Key, file *cas.Blob, r *repb.ActionResult) error {
+	ctx = s.server.With(ctx)
 	can, err := s.abilities(ctx)
 	if err != nil {
-		return s.plain(err)
+		return s.server.Plain(err)
 	}
 	if !can.update {
 		s.forget(can) // somebody may allow it
 		return fmt.Errorf("%w: the server takes no results from clients (action_cache_update_capabilities)", resultcache.ErrReadOnly)
 	}
 	a := actionOf(key)
-	if err := s.write(ctx, can, append([]blob{a.command, a.action}, present(file)...)); err != nil {
+	if err := s.server.Write(ctx, can.batch, append([]cas.Blob{a.command, a.action}, present(file)...)); err != nil {
 		return s.written(err)
 	}
 	_, err = s.actions.UpdateActionResult(ctx, &repb.UpdateActionResultRequest{
-		InstanceName: s.instance, ActionDigest: a.digest, DigestFunction: repb.DigestFunction_SHA256, ActionResult: r,
+		InstanceName: s.server.Instance(), ActionDigest: a.digest, DigestFunction: repb.DigestFunction_SHA256, ActionResult: r,
 	})
 	return s.written(err)
 }
 
 // Close implements resultcache.Store.
-func (s *Store) Close() error { return s.conn.Close() }
+func (s *Store) Close() error { return s.server.Close() }
 
 // written returns what the error of a request that writes means. Servers that let everybody read answer the writes of
 // those whom they do not know by Unauthenticated.
 func (s *Store) written(err error) error {
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated:
-		return fmt.Errorf("%w: %w", resultcache.ErrReadOnly, s.plain(err))
+		return fmt.Errorf("%w: %w", resultcache.ErrReadOnly, s.server.Plain(err))
 	}
-	return s.plain(err)
-}
-
-// maxText bounds what is repeated of a server's words.
-const maxText = 300
-
-// plain returns err without what was secret, in one line of ordinary length.
-func (s *Store) plain(err error) error {
-	switch status.Code(err) {
-	case codes.OK:
-		return nil
-	case codes.DeadlineExceeded:
-		return context.DeadlineExceeded
-	case codes.Canceled:
-		return context.Canceled
-	}
-	text := s.token.Hide(err).Error()
-	if _, word, ok := strings.Cut(s.token.Reveal(), " "); ok { // without the scheme in front
-		text = secret.New(word).Hide(errors.New(text)).Error()
-	}
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, text)
-	if len(text) > maxText {
-		text = text[:maxText] + "..."
-	}
-	return errors.New(text)
+	return s.server.Plain(err)
 }

@@ -18,13 +18,14 @@ import (
 
 	repb "github.com/bazelbuild/remote-apis/build/bazel/remote/execution/v2"
 
+	"github.com/rdistcc/rdistcc/internal/cas"
 	"github.com/rdistcc/rdistcc/internal/secret"
 	"github.com/rdistcc/rdistcc/internal/test/kit/reapiserver"
 	"github.com/rdistcc/rdistcc/internal/test/kit/storetest"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
-func open(t *testing.T, o Options) *Store {
+func open(t *testing.T, o cas.Options) *Store {
 	t.Helper()
 	s, err := Open(o)
 	if err != nil {
@@ -48,7 +49,7 @@ func TestStore(t *testing.T) {
 		"instance":      {Instance: "team/main", Batch: 2 << 20},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := open(t, Options{URL: "grpc://" + reapiserver.Start(t, o).Addr, Instance: o.Instance})
+			s := open(t, cas.Options{URL: "grpc://" + reapiserver.Start(t, o).Addr, Instance: o.Instance})
 			storetest.Suite(t, s)
 		})
 	}
@@ -56,7 +57,7 @@ func TestStore(t *testing.T) {
 
 func TestTrouble(t *testing.T) {
 	addr := reapiserver.Start(t, reapiserver.Options{}).Addr
-	storetest.Trouble(t, addr, func(t *testing.T, addr string) resultcache.Store { return open(t, Options{URL: "grpc://" + addr}) })
+	storetest.Trouble(t, addr, func(t *testing.T, addr string) resultcache.Store { return open(t, cas.Options{URL: "grpc://" + addr}) })
 }
 
 // TestRequests: a small result takes two requests to keep and two to get, one if the server has it inline, and the
@@ -64,7 +65,7 @@ func TestTrouble(t *testing.T) {
 func TestRequests(t *testing.T) {
 	for _, inline := range []int{0, 1 << 10} {
 		server := reapiserver.Start(t, reapiserver.Options{Inline: inline})
-		s := open(t, Options{URL: "grpc://" + server.Addr})
+		s := open(t, cas.Options{URL: "grpc://" + server.Addr})
 		for i := range byte(3) {
 			key, b := storetest.Entry(t, i, 100)
 			if err := s.Put(t.Context(), key, b); err != nil {
@@ -87,7 +88,7 @@ func TestRequests(t *testing.T) {
 // TestEvicted: a result whose file has gone is a miss, and can be kept again.
 func TestEvicted(t *testing.T) {
 	server := reapiserver.Start(t, reapiserver.Options{})
-	s := open(t, Options{URL: "grpc://" + server.Addr})
+	s := open(t, cas.Options{URL: "grpc://" + server.Addr})
 	key, b := storetest.Entry(t, 1, 100)
 	for range 2 {
 		if err := s.Put(t.Context(), key, b); err != nil {
@@ -102,7 +103,7 @@ func TestEvicted(t *testing.T) {
 // TestReadOnly: a server that takes no results is read, and asked again after a while.
 func TestReadOnly(t *testing.T) {
 	server := reapiserver.Start(t, reapiserver.Options{ReadOnly: true})
-	s := open(t, Options{URL: "grpc://" + server.Addr})
+	s := open(t, cas.Options{URL: "grpc://" + server.Addr})
 	key, b := storetest.Entry(t, 1, 100)
 	storetest.Misses(t, s, key)
 	for range 2 {
@@ -130,10 +131,10 @@ func TestUnfitServer(t *testing.T) {
 	key, b := storetest.Entry(t, 1, 100)
 	for want, o := range map[string]struct {
 		server reapiserver.Options
-		client Options
+		client cas.Options
 	}{
 		"SHA256":           {server: reapiserver.Options{NoSHA256: true}},
-		`no instance "me"`: {client: Options{Instance: "me"}},
+		`no instance "me"`: {client: cas.Options{Instance: "me"}},
 	} {
 		o.client.URL = "grpc://" + reapiserver.Start(t, o.server).Addr
 		s := open(t, o.client)
@@ -167,7 +168,7 @@ func TestTokens(t *testing.T) {
 		{"authorization", "Bearer r1ght-token", "", "", false},
 	} {
 		server := reapiserver.Start(t, reapiserver.Options{Header: c.header, Value: c.value})
-		s := open(t, Options{URL: "grpc://" + server.Addr, Header: c.client, Token: secret.New(c.token)})
+		s := open(t, cas.Options{URL: "grpc://" + server.Addr, Header: c.client, Token: secret.New(c.token)})
 		if c.ok {
 			if err := s.Put(t.Context(), key, b); err != nil {
 				t.Errorf("%+v: %v", c, err)
@@ -182,7 +183,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	server := reapiserver.Start(t, reapiserver.Options{Header: "authorization", Value: "Bearer r1ght", AnyReads: true})
-	anyone := open(t, Options{URL: "grpc://" + server.Addr})
+	anyone := open(t, cas.Options{URL: "grpc://" + server.Addr})
 	if err := anyone.Put(t.Context(), key, b); !errors.Is(err, resultcache.ErrReadOnly) {
 		t.Errorf("Put: %v", err)
 	}
@@ -207,12 +208,12 @@ func TestTLS(t *testing.T) {
 	roots.AppendCertsFromPEM(text)
 	server := reapiserver.Start(t, reapiserver.Options{TLS: &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}})
 	key, b := storetest.Entry(t, 1, 1<<20)
-	s := open(t, Options{URL: "grpcs://" + server.Addr, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{client}}})
+	s := open(t, cas.Options{URL: "grpcs://" + server.Addr, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{client}}})
 	if err := s.Put(t.Context(), key, b); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Has(t, s, key, b)
-	for what, o := range map[string]Options{
+	for what, o := range map[string]cas.Options{
 		"unknown CA":             {URL: "grpcs://" + server.Addr},
 		"no certificate of ours": {URL: "grpcs://" + server.Addr, TLS: &tls.Config{RootCAs: roots}},
 		"another name":           {URL: "grpcs://" + server.Addr, TLS: &tls.Config{RootCAs: roots, ServerName: "elsewhere"}},
@@ -233,19 +234,19 @@ func TestAction(t *testing.T) {
 	// Command: arguments (1) and output_paths (7); Action: command_digest (1), input_root_digest (2).
 	command := "\n\x07rdistcc\n\x06result\n\x40" + key.String() + ":\x06result"
 	digest := func(d *repb.Digest, size string) string { return "\n\x40" + d.Hash + size }
-	sub := digest(a.command.digest, fmt.Sprintf("\x10%c", len(command)))
+	sub := digest(a.command.Digest, fmt.Sprintf("\x10%c", len(command)))
 	root := "\n\x40" + "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	want := fmt.Sprintf("\n%c%s\x12%c%s", len(sub), sub, len(root), root)
-	if string(a.command.data) != command || string(a.action.data) != want {
-		t.Errorf("got  %s\n     %s\nwant %s\n     %s", hex.EncodeToString(a.command.data), hex.EncodeToString(a.action.data), hex.EncodeToString([]byte(command)), hex.EncodeToString([]byte(want)))
+	if string(a.command.Data) != command || string(a.action.Data) != want {
+		t.Errorf("got  %s\n     %s\nwant %s\n     %s", hex.EncodeToString(a.command.Data), hex.EncodeToString(a.action.Data), hex.EncodeToString([]byte(command)), hex.EncodeToString([]byte(want)))
 	}
-	if a.digest.Hash != digestOf([]byte(want)).Hash {
+	if a.digest.Hash != cas.DigestOf([]byte(want)).Hash {
 		t.Errorf("digest %s", a.digest)
 	}
 }
 
 func TestTooBig(t *testing.T) {
-	s := open(t, Options{URL: "grpc://" + storetest.FreeAddr(t)})
+	s := open(t, cas.Options{URL: "grpc://" + storetest.FreeAddr(t)})
 	if err := s.Put(t.Context(), resultcache.Key{}, make([]byte, MaxEntry+1)); !errors.Is(err, resultcache.ErrTooBig) {
 		t.Errorf("%v", err)
 	}
@@ -253,7 +254,7 @@ func TestTooBig(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for _, u := range []string{"", "host", "http://host", "grpc://id:s3cret@host", "grpcs://:s3cret@ho st/"} {
-		if _, err := Open(Options{URL: u}); err == nil || strings.Contains(err.Error(), "s3cret") {
+		if _, err := Open(cas.Options{URL: u}); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%q: %v", u, err)
 		}
 	}
@@ -271,8 +272,8 @@ func TestBazelRemote(t *testing.T) {
 		return addr
 	}
 	addr := serve()
-	storetest.Suite(t, open(t, Options{URL: "grpc://" + addr}))
-	storetest.Trouble(t, addr, func(t *testing.T, addr string) resultcache.Store { return open(t, Options{URL: "grpc://" + addr}) })
+	storetest.Suite(t, open(t, cas.Options{URL: "grpc://" + addr}))
+	storetest.Trouble(t, addr, func(t *testing.T, addr string) resultcache.Store { return open(t, cas.Options{URL: "grpc://" + addr}) })
 
 	const password = "s3cret"
 	sum := sha1.Sum([]byte(password)) // as htpasswd -s has it
@@ -282,12 +283,12 @@ func TestBazelRemote(t *testing.T) {
 	}
 	addr = serve("--htpasswd_file", file, "--allow_unauthenticated_reads")
 	key, b := storetest.Entry(t, 1, 100)
-	anyone := open(t, Options{URL: "grpc://" + addr})
+	anyone := open(t, cas.Options{URL: "grpc://" + addr})
 	storetest.Misses(t, anyone, key)
 	if err := anyone.Put(t.Context(), key, b); !errors.Is(err, resultcache.ErrReadOnly) {
 		t.Errorf("Put: %v", err)
 	}
-	ci := open(t, Options{URL: "grpc://" + addr, Token: secret.New("Basic " + base64.StdEncoding.EncodeToString([]byte("ci:"+password)))})
+	ci := open(t, cas.Options{URL: "grpc://" + addr, Token: secret.New("Basic " + base64.StdEncoding.EncodeToString([]byte("ci:"+password)))})
 	if err := ci.Put(t.Context(), key, b); err != nil {
 		t.Fatal(err)
 	}
