@@ -1,10 +1,12 @@
-// Package reapiserver is a cache that speaks the Remote Execution API, in memory, for tests. It takes the
+// Package reapiserver is a server of the Remote Execution API, in memory, for tests: a cache, and on demand one that runs actions
+// (execute.go). It takes the
 // specification at its word where servers are lenient: digests are computed, offsets are counted, batches have a
 // limit, an action must be there before its result, and a result is gone with its files.
 package reapiserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -16,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"cloud.google.com/go/longrunning/autogen/longrunningpb"
 	repb "github.com/bazelbuild/remote-apis/build/bazel/remote/execution/v2"
 	"google.golang.org/genproto/googleapis/bytestream"
 	"google.golang.org/grpc"
@@ -28,6 +31,7 @@ import (
 
 // Options are the options of Start.
 type Options struct {
+	Listen   string // empty: a free port of 127.0.0.1
 	Instance string
 	Header   string // that requests must have; empty: none
 	Value    string // which it must have
@@ -38,6 +42,7 @@ type Options struct {
 	Silent   bool  // it does not say what Batch is
 	Inline   int   // bytes of files that an ActionResult may have in it
 	TLS      *tls.Config
+	Execute  *Execution // nil: it runs no actions
 }
 
 // Server is a running server.
@@ -51,17 +56,21 @@ type Server struct {
 	blobs   map[string][]byte // by hash; guarded by mu
 	results map[string][]byte // ActionResults by the hash of the action; guarded by mu
 	calls   map[string]int    // guarded by mu
+	bytes   int64             // of blobs that clients have sent; guarded by mu
+	engine  engine
 
 	repb.UnimplementedCapabilitiesServer
 	repb.UnimplementedActionCacheServer
 	repb.UnimplementedContentAddressableStorageServer
 	bytestream.UnimplementedByteStreamServer
+	repb.UnimplementedExecutionServer
+	longrunningpb.UnimplementedOperationsServer
 }
 
 // Start starts a server on a free port. It ends with the test, or by Stop.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", cmp.Or(o.Listen, "127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,17 +97,33 @@ func Start(t testing.TB, o Options) *Server {
 	repb.RegisterActionCacheServer(s.grpc, s)
 	repb.RegisterContentAddressableStorageServer(s.grpc, s)
 	bytestream.RegisterByteStreamServer(s.grpc, s)
+	if o.Execute != nil {
+		s.openEngine(t)
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.grpc.Serve(l) }) // ends by Stop
 	t.Cleanup(func() {
 		s.Stop()
 		serving.Wait()
+		s.engine.running.Wait()
 	})
 	return s
 }
 
 // Stop ends the server.
-func (s *Server) Stop() { s.grpc.Stop() }
+func (s *Server) Stop() {
+	if s.o.Execute != nil {
+		s.engine.stopAll()
+	}
+	s.grpc.Stop()
+}
+
+// Received returns how many bytes of blobs clients have sent.
+func (s *Server) Received() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
 
 // Results returns the number of results.
 func (s *Server) Results() int {
@@ -163,7 +188,7 @@ func (s *Server) GetCapabilities(_ context.Context, r *repb.GetCapabilitiesReque
 	if s.o.NoSHA256 {
 		digests = digests[:1]
 	}
-	return &repb.ServerCapabilities{CacheCapabilities: &repb.CacheCapabilities{
+	return &repb.ServerCapabilities{ExecutionCapabilities: s.executes(), LowApiVersion: s.o.Execute.low(), HighApiVersion: s.o.Execute.high(), CacheCapabilities: &repb.CacheCapabilities{
 		DigestFunctions: digests, ActionCacheUpdateCapabilities: &repb.ActionCacheUpdateCapabilities{UpdateEnabled: !s.o.ReadOnly}, MaxBatchTotalSizeBytes: s.announced(),
 	}}, s.instance(r.InstanceName)
 }
@@ -182,6 +207,7 @@ func (s *Server) store(d *repb.Digest, data []byte) error {
 		return status.Errorf(codes.InvalidArgument, "%d bytes are not those of %s", len(data), d)
 	}
 	s.blobs[d.Hash] = bytes.Clone(data)
+	s.bytes += int64(len(data))
 	return nil
 }
 
@@ -287,6 +313,22 @@ func (s *Server) BatchReadBlobs(_ context.Context, r *repb.BatchReadBlobsRequest
 	for _, d := range r.Digests {
 		b, err := s.load(d)
 		answer.Responses = append(answer.Responses, &repb.BatchReadBlobsResponse_Response{Digest: d, Data: b, Status: status.Convert(err).Proto()})
+	}
+	return answer, nil
+}
+
+// FindMissingBlobs implements the API.
+func (s *Server) FindMissingBlobs(_ context.Context, r *repb.FindMissingBlobsRequest) (*repb.FindMissingBlobsResponse, error) {
+	if err := s.instance(r.InstanceName); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := &repb.FindMissingBlobsResponse{}
+	for _, d := range r.BlobDigests {
+		if _, err := s.load(d); err != nil {
+			answer.MissingBlobDigests = append(answer.MissingBlobDigests, d)
+		}
 	}
 	return answer, nil
 }
