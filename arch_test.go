@@ -23,7 +23,7 @@ var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":    {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm": {"pkg/iwarp/capture", "internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/storage", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistccd":   {"pkg/iwarp/capture", "internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
+	"cmd/rdistccd":   {"internal/executor", "pkg/worker/cluster", "pkg/iwarp/capture", "internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
 	// the stack: verbs over sockets, and other providers of them
 	"pkg/iwarp":         {"internal/spin", "internal/tcpaddr", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
@@ -74,13 +74,14 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":         {"internal/job", "internal/modules", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":      {"pkg/connmgr/report"},
 	"pkg/scheduler":             {"internal/reason"},
-	"pkg/worker":                {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker":                {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/cluster", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker/cluster":        {"internal/cas", "internal/job", "internal/secret", "internal/toolchain", "internal/toolchain/parcel", "internal/unit"},
 	"pkg/worker/files":          {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit", "internal/wire", "pkg/resultcache"}, // sums up what a job shows as the manager does
 	"pkg/worker/images":         {},
 	"pkg/worker/large":          {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
 	"pkg/worker/offered":        {"internal/job", "internal/toolchain", "internal/unit"},
 	"pkg/worker/policy":         {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
-	"pkg/worker/run":            {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
+	"pkg/worker/run":            {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/resultcache", "pkg/worker/capture", "pkg/worker/cluster", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
 	"pkg/worker/auditlog":       {"internal/job"},
 	"pkg/worker/capture":        {"internal/shm"},
 	"pkg/worker/distcc":         {"internal/job", "internal/rawjob", "internal/reason", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/iwarp", "pkg/worker/distcc/proto"}, // a client of the worker's, in the same process
@@ -103,12 +104,13 @@ var edges = map[string][]string{
 	"internal/config":             {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
 	"internal/costs":              {"internal/costs/journal", "internal/unit"}, // which headers are the system's
 	"internal/costs/journal":      {},
-	"internal/ctl":                {"internal/buildpage", "internal/builds", "internal/config", "internal/costs", "internal/costs/journal", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
+	"internal/ctl":                {"internal/buildpage", "internal/builds", "internal/config", "internal/costs", "internal/costs/journal", "internal/executor", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":             {},
 	"internal/discover":           {"internal/hostlist"},
 	"internal/driver":             {},
 	"internal/driver/recipes":     {"internal/driver", "internal/modules"}, // compilers show what their compiled modules say
 	"internal/entrypoint":         {},
+	"internal/executor":           {"internal/config", "internal/secret", "internal/tlsfiles", "pkg/worker/cluster"},
 	"internal/figure":             {},
 	"internal/gain":               {"internal/reason", "pkg/connmgr/report"}, // which reasons are those of compiles
 	"internal/hostlist":           {"pkg/scheduler"},
@@ -145,7 +147,8 @@ var edges = map[string][]string{
 	"internal/telemetry/feed":     {},
 	"internal/textfile":           {},
 	"internal/wholefile":          {},
-	"internal/tiers":              {"internal/cas", "internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/disk", "pkg/resultcache/helper", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
+	"internal/tiers":              {"internal/tlsfiles", "internal/cas", "internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/disk", "pkg/resultcache/helper", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
+	"internal/tlsfiles":           {},
 	"internal/toolchain":          {"internal/driver", "internal/unit"},
 	"internal/toolchain/parcel":   {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},
 	"internal/top":                {"internal/figure", "internal/reason", "pkg/connmgr/report"},
@@ -244,7 +247,7 @@ var only = map[string][]string{
 	// signatures that nobody should write twice; each stays behind one package, and a manager without it pays for no start.
 	"github.com/redis/go-redis/v9": {"pkg/resultcache/redis"},
 	"github.com/minio/minio-go/v7": {"pkg/resultcache/s3"},
-	"google.golang.org/grpc":       {"internal/cas", "pkg/resultcache/reapi", "internal/test/kit/reapiserver"},
+	"google.golang.org/grpc":       {"internal/cas", "pkg/resultcache/reapi", "pkg/worker/cluster", "internal/test/kit/reapiserver"},
 	// What a terminal sends and understands differs from one to the next. The second has its tables of how wide characters are.
 	"charm.land/bubbletea/v2":         {"internal/top/display"},
 	"github.com/charmbracelet/x/ansi": {"internal/top"},

@@ -78,6 +78,7 @@ var flags = []struct {
 	{"tls-ca", "auth.tls.ca", "`FILE` with the CA that signs the other side's certificate", false},
 	{"distcc", "distcc.listen", "serve clients of distcc too, on `ADDR:PORT`, which is 3632 for them; may be repeated", true},
 	{"distcc-allow", "distcc.allow", "serve clients of distcc from this `NETWORK` and this machine; may be repeated", true},
+	{"executor", "cluster.executor", "compile nothing here: hand all jobs to the cluster at `URL`, as grpcs://HOST[:PORT][/INSTANCE], by the Remote Execution API", false},
 	{"announce", "discovery.mdns", "announce this daemon on the local network by mDNS", false},
 	{"sandbox", "sandbox", "confine compiles, `MODE` is auto (with all that the system offers), strict (accept no jobs with less than is needed) or off", false},
 	{"http", "http.daemon", "serve metrics and the status page on `ADDR:PORT`; \"\" = not at all", false},

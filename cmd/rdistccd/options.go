@@ -142,6 +142,7 @@ func fixed(a, b *config.Config) []string {
 		{"toolchains.dir", a.Toolchains.Dir == b.Toolchains.Dir},
 		{"toolchains.size", a.Toolchains.Size == b.Toolchains.Size},
 		{"distcc", reflect.DeepEqual(a.Distcc, b.Distcc)},
+		{"cluster", reflect.DeepEqual(a.Cluster, b.Cluster)},
 		{"log.file", a.Log.File == b.Log.File},
 		{"log.audit", a.Log.Audit == b.Log.Audit},
 		{"daemon.capture", a.Daemon.Capture == b.Daemon.Capture},

@@ -165,7 +165,9 @@ func (d *daemon) work() (err error) {
 	c := d.cfg
 	jobs := c.Daemon.Jobs
 	if jobs == 0 {
-		jobs = cgroup.Find("/proc").CPUs(runtime.NumCPU())
+		if jobs = cgroup.Find("/proc").CPUs(runtime.NumCPU()); reaches(c) {
+			jobs = clusterJobs
+		}
 	}
 	base := c.Daemon.WorkDir
 	if base == "" {
@@ -193,9 +195,17 @@ func (d *daemon) work() (err error) {
 		}
 		defer func() { err = errors.Join(err, d.audit.Close()) }()
 	}
+	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	cluster, err := d.openCluster(starting)
+	if err != nil {
+		started()
+		return err
+	}
+	if cluster != nil {
+		defer func() { err = errors.Join(err, cluster.Close()) }()
+	}
 	// Compilers not yet known are identified while the daemon serves, and confinement is tested then as
 	// well: connections are answered a moment after listen(2).
-	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	d.w, err = worker.New(starting, worker.Options{
 		Device: d.dev, Wait: c.Waiting(), Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Slots: slotAccess[c.Daemon.SlotAccess], Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
@@ -209,7 +219,7 @@ func (d *daemon) work() (err error) {
 		Store: storeOptions(c), NoStore: !c.Store.Use, Results: int64(c.Store.Results), ResultsDir: resultsDir(c), ResultsDisk: int64(c.Store.ResultsDisk),
 		Groups: c.Groups(), Sign: d.id.SignResult, Learn: true,
 		Accept: acceptMode[c.Toolchains.Accept], Received: receivedOptions(c),
-		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version, Stream: d.stream,
+		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version, Stream: d.stream, Cluster: cluster,
 	})
 	if err == nil {
 		defer d.w.Close()

@@ -35,6 +35,7 @@ type Config struct {
 	Manager     Manager    `yaml:"manager"`
 	Daemon      Daemon     `yaml:"daemon"`
 	Distcc      Distcc     `yaml:"distcc"`
+	Cluster     Cluster    `yaml:"cluster"`
 
 	path    string            // of the file, or empty
 	origins map[string]string // key: where its value came from; absent = default
@@ -277,6 +278,7 @@ func Default() *Config {
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB, ResultsDisk: GiB},
+		Cluster: Cluster{Header: "authorization"},
 		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, BackFill: true, Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{

@@ -109,7 +109,7 @@ func (c *Config) Validate() error {
 		{"distcc.allow", networks(c.Distcc.Allow)},
 		{"daemon.job-timeout", within(c.Daemon.JobTimeout, time.Second, 24*time.Hour)},
 	}
-	checks = append(checks, slices.Concat(c.Cache.Redis.checks(), c.Cache.S3.checks(), c.Cache.REAPI.checks())...)
+	checks = append(checks, slices.Concat(c.Cache.Redis.checks(), c.Cache.S3.checks(), c.Cache.REAPI.checks(), c.Cluster.checks(&c.Distcc))...)
 	for _, ch := range checks {
 		if ch.err == nil {
 			continue

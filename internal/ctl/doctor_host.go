@@ -421,7 +421,9 @@ func (d *doctor) places(f *findings, w *job.Welcome) {
 // compiled elsewhere.
 func (d *doctor) confinement(f *findings, w *job.Welcome) {
 	set := sandbox.Set(w.Sandbox)
-	if level := set.Level(); level < sandbox.Confined {
+	if level := set.Level(); set.Has(sandbox.Cluster) {
+		f.ok("sandbox", "a cluster compiles: what keeps compiles apart is its isolation (docs/clusters.md)")
+	} else if level < sandbox.Confined {
 		f.warn("sandbox", fmt.Sprintf("%v: a hostile source could reach out of its compile; missing: %s", level, strings.Join(set.Missing(), ", ")), "the log of rdistccd there says why; a newer kernel, or its systemd unit, offers more")
 	} else {
 		f.ok("sandbox", "%v (%v)", level, set)

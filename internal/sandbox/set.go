@@ -19,10 +19,11 @@ const (
 	Bounds                     // rlimits, and a watch over memory, processes and disk
 	Cgroup                     // a control group, version 2, with memory and pids limits
 	Names                      // calls that name files are answered by another process: the names are those of the compile's own
+	Cluster                    // no program of a compile runs on the host: a cluster does that, and confines it or not
 )
 
 // names has the measures' names, in the order of their bits. They are label values of a metric.
-var names = [...]string{"tree", "processes", "network", "ipc", "user", "landlock", "seccomp", "no-new-privs", "limits", "cgroup", "names"}
+var names = [...]string{"tree", "processes", "network", "ipc", "user", "landlock", "seccomp", "no-new-privs", "limits", "cgroup", "names", "cluster"}
 
 // All is the set of all measures.
 const All = 1<<len(names) - 1
@@ -69,6 +70,8 @@ func (s Set) Level() Level {
 	switch files := s.Has(Tree) || s.Has(Landlock); {
 	case s&All == 0:
 		return Off
+	case s.Has(Cluster):
+		return Confined
 	case !files || !s.Has(Seccomp|NoNewPrivs|Bounds):
 		return Partial
 	case s.Has(Tree | Processes | Network | IPC):

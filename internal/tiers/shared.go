@@ -3,18 +3,16 @@ package tiers
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/cas"
 	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/secret"
+	"github.com/rdistcc/rdistcc/internal/tlsfiles"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 	"github.com/rdistcc/rdistcc/pkg/resultcache/reapi"
@@ -59,7 +57,7 @@ func openRedis(r *config.Redis, getenv func(string) string) (resultcache.Store, 
 	if err != nil {
 		return nil, fmt.Errorf("cache.redis.password-file: %w", err)
 	}
-	tls, err := clientTLS("cache.redis", r.CA, r.Cert, r.Key)
+	tls, err := tlsfiles.Client("cache.redis", r.CA, r.Cert, r.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +65,7 @@ func openRedis(r *config.Redis, getenv func(string) string) (resultcache.Store, 
 }
 
 func openS3(o *config.S3, getenv func(string) string) (resultcache.Store, error) {
-	tls, err := clientTLS("cache.s3", o.CA, "", "")
+	tls, err := tlsfiles.Client("cache.s3", o.CA, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -93,34 +91,11 @@ func openREAPI(r *config.REAPI, getenv func(string) string) (resultcache.Store, 
 	if err != nil {
 		return nil, fmt.Errorf("cache.reapi.token-file: %w", err)
 	}
-	tls, err := clientTLS("cache.reapi", r.CA, r.Cert, r.Key)
+	tls, err := tlsfiles.Client("cache.reapi", r.CA, r.Cert, r.Key)
 	if err != nil {
 		return nil, err
 	}
 	return reapi.Open(cas.Options{URL: r.URL, Instance: r.Instance, Header: r.Header, Token: token, TLS: tls})
-}
-
-// clientTLS returns what a client needs for TLS, from PEM files. Without ca, the system's CAs are trusted.
-func clientTLS(section, ca, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		text, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("%s.ca: %w", section, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s.ca: %s has no certificate in PEM form", section, ca)
-		}
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%s.cert: %w", section, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // unusable is a store that could not be opened.

@@ -49,6 +49,7 @@ func (s *Server) openReceived() {
 	case s.o.Accept == AcceptNone || s.o.Received.Quota == 0 || s.o.Received.Dir == "":
 		a.reason = "this daemon accepts no toolchains (toolchains.accept)"
 		return
+	case s.o.Cluster != nil: // nothing of it runs here
 	case s.places.Answered:
 		a.reason = "this daemon accepts no toolchains, because it makes private trees without namespaces"
 		return

@@ -15,6 +15,9 @@ import (
 
 // measuresLocked returns the measures that confine every compile, as far as canaries have shown.
 func (s *Server) measuresLocked() sandbox.Set {
+	if s.o.Cluster != nil {
+		return sandbox.Cluster
+	}
 	all, any := sandbox.Set(sandbox.All), false
 	for _, m := range s.cage.held {
 		if m != 0 {

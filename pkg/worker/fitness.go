@@ -22,6 +22,8 @@ func (s *Server) checkFitLocked(now time.Time) {
 	switch {
 	case s.cage.lost != nil:
 		no = s.cage.lost
+	case s.clusterTrouble() != nil:
+		no = s.clusterTrouble()
 	case now.Before(s.rest):
 		no = s.lend.Closed()
 	case h.diskErr != nil:
@@ -32,6 +34,14 @@ func (s *Server) checkFitLocked(now time.Time) {
 		no = job.Refuse(job.CauseMemory, "%d bytes of memory free", h.memoryFree)
 	}
 	s.setFitLocked(no)
+}
+
+// clusterTrouble returns why the cluster, if there is one, can do no jobs now.
+func (s *Server) clusterTrouble() *job.Refusal {
+	if s.o.Cluster == nil {
+		return nil
+	}
+	return s.o.Cluster.Trouble()
 }
 
 // setFitLocked makes the host take no work because of no, or take work if no is nil.

@@ -73,7 +73,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			}
 			return float64(n)
 		}),
-		measures{s}, contents{s},
+		measures{s}, contents{s}, clustered{s},
 	} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

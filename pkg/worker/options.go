@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
+	"github.com/rdistcc/rdistcc/pkg/worker/cluster"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/received"
 )
@@ -82,6 +83,10 @@ type Options struct {
 	Received received.Options
 	Accept   AcceptMode
 	Learn    bool // read this machine's own headers in advance, while the server is idle
+
+	// Cluster, if not nil, has all jobs done. Then nothing of a job runs on this machine, and Tree, Sandbox and the bounds of processes
+	// and memory do not apply. The caller closes it after the server.
+	Cluster *cluster.Cluster
 
 	// Sandbox says how compiles are confined.
 	Sandbox SandboxMode

@@ -10,6 +10,9 @@ import (
 // newTurn makes t a job that the ledger has yet to see.
 func (t *task) newTurn() {
 	t.lent = lend.Job{Owner: t, Arrived: t.queued, Expect: time.Duration(t.m.Expect) * time.Millisecond, Memory: t.m.Memory}
+	if t.c.s.o.Cluster != nil {
+		t.lent.Memory = 0 // of this host it takes none
+	}
 }
 
 // enqueueLocked queues t for the runners.

@@ -31,7 +31,7 @@ func (r *runner) close() {
 // loop takes tasks until the server closes.
 func (r *runner) loop() {
 	defer r.close()
-	if r.s.places.Trees { // now, so that the first job need not wait for it
+	if r.s.places.Trees && r.s.o.Cluster == nil { // now, so that the first job need not wait for it
 		if err := r.prepare(r.s.ctx); err != nil && r.s.ctx.Err() == nil {
 			r.s.o.Log.Error("private tree", "err", err)
 		}

@@ -16,6 +16,10 @@ import (
 
 // setSandbox finds out how compiles can be confined, by opening the first runner's place.
 func (s *Server) setSandbox(ctx context.Context, first *runner) error {
+	if s.o.Cluster != nil {
+		s.places.Trees = true // its workers show the build host's names
+		return nil
+	}
 	if s.o.Sandbox == SandboxOff {
 		if os.Geteuid() == 0 {
 			s.o.Log.Warn("compiles run as root; name another user with --user")

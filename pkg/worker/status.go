@@ -8,22 +8,24 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/pkg/worker/cluster"
 	"github.com/rdistcc/rdistcc/pkg/worker/received"
 	"github.com/rdistcc/rdistcc/pkg/worker/shelves"
 )
 
 // Status is the state of a server, as a status page shows it.
 type Status struct {
-	Load       job.Load      `json:"load"`
-	Waiting    int           `json:"waiting"`           // jobs that managers keep for want of a place, on this host or any other
-	Ahead      int           `json:"fetched_ahead"`     // jobs whose sources are fetched, or being fetched, before they have a place
-	Large      int64         `json:"large_bytes"`       // memory of sources and results beyond slots and sinks
-	Tree       bool          `json:"tree"`              // jobs of the sources form are accepted
-	NoTree     string        `json:"no_tree,omitempty"` // why they are not: the right that is missing, and what gives it
-	Sandbox    SandboxStatus `json:"sandbox"`
-	Store      StoreStatus   `json:"store"`
-	Results    shelves.Stats `json:"results"`    // that clients can read
-	Toolchains int           `json:"toolchains"` // number that all clients are offered
+	Load       job.Load       `json:"load"`
+	Waiting    int            `json:"waiting"`           // jobs that managers keep for want of a place, on this host or any other
+	Ahead      int            `json:"fetched_ahead"`     // jobs whose sources are fetched, or being fetched, before they have a place
+	Large      int64          `json:"large_bytes"`       // memory of sources and results beyond slots and sinks
+	Tree       bool           `json:"tree"`              // jobs of the sources form are accepted
+	NoTree     string         `json:"no_tree,omitempty"` // why they are not: the right that is missing, and what gives it
+	Sandbox    SandboxStatus  `json:"sandbox"`
+	Cluster    *cluster.Stats `json:"cluster,omitempty"` // what a cluster has done for the server; nil: there is none
+	Store      StoreStatus    `json:"store"`
+	Results    shelves.Stats  `json:"results"`    // that clients can read
+	Toolchains int            `json:"toolchains"` // number that all clients are offered
 	// Received are the toolchains that clients have sent, each of which is offered to those that did.
 	Received received.Stats `json:"received"`
 	// Identifying says that some compilers have not been asked since the start.
@@ -78,6 +80,10 @@ func (s *Server) Status() Status {
 	defer s.mu.Unlock()
 	st := Status{Load: s.loadLocked(), Waiting: s.lend.Waiting(), Ahead: s.lend.Ahead(), Large: s.large.Used(), Tree: s.places.Trees, NoTree: s.noTree, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()}, Results: s.shelves.Stats(),
 		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants(), Streams: s.streams.all}
+	if s.o.Cluster != nil {
+		done := s.o.Cluster.Stats()
+		st.Cluster = &done
+	}
 	if s.arrived.store != nil {
 		st.Received = s.arrived.store.Stats()
 	}

@@ -14,7 +14,7 @@
 //	types        options.go server.go conn.go state.go
 //	telling      tell.go board.go shelf.go copies.go arrived.go credits.go offer.go host.go idle.go count.go
 //	deciding     fitness.go confinement.go auth.go endings.go
-//	doing        queue.go canary.go sandbox.go compilers.go admit.go streams.go answer.go tick.go status.go metrics.go
+//	doing        queue.go canary.go sandbox.go compilers.go admit.go streams.go answer.go tick.go status.go metrics.go cluster_metrics.go
 //	a job's way  accept.go source.go intake.go twins.go runner.go
 //	lifetimes    life.go serve.go worker.go
 package worker
@@ -93,6 +93,12 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.openShelves()
 	s.openReceived()
 	s.serving.Go(s.tick)
+	if s.o.Cluster != nil {
+		s.serving.Go(func() {
+			defer s.rescue(s.o.Log, nil)
+			s.o.Cluster.Watch(s.ctx)
+		})
+	}
 	return s, nil
 }
 
@@ -183,7 +189,7 @@ const mostImages = 1 << 30
 // newPlaces returns what all places share: how jobs are run.
 func (s *Server) newPlaces() *run.Host {
 	return &run.Host{
-		Context: s.ctx, Log: s.o.Log, Places: s.o.Jobs,
+		Context: s.ctx, Log: s.o.Log, Places: s.o.Jobs, Cluster: s.o.Cluster,
 		File: s.o.File, Output: s.o.Output, Memory: s.o.Memory, JobMemory: s.o.JobMemory, Processes: s.o.Processes, Result: s.o.Result,
 		Nice: func() int { return s.settings.Load().Nice }, Verify: s.compilers.Verify, OOMKills: s.readOOMKills, Denied: s.o.Metrics.denial, Forgets: &s.forgets,
 	}

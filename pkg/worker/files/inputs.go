@@ -58,7 +58,7 @@ func (in *Set) declared() (*resultcache.Inputs, map[unit.ContentID]int) {
 			*x = v.Files[f.Same-1]
 			x.Name = f.Name
 		} else {
-			*x = resultcache.Input{Name: f.Name, ID: in.sumOf(i), MTime: f.MTime, Exec: f.Exec, Inode: resultcache.Inode{Ino: uint64(i)}}
+			*x = resultcache.Input{Name: f.Name, ID: in.Sum256(i), MTime: f.MTime, Exec: f.Exec, Inode: resultcache.Inode{Ino: uint64(i)}}
 			if rest, marked := bytes.CutPrefix(in.Text[i], []byte("\xef\xbb\xbf")); marked {
 				x.Bare = sha256.Sum256(rest)
 			}
@@ -72,8 +72,8 @@ func (in *Set) declared() (*resultcache.Inputs, map[unit.ContentID]int) {
 	return v, first
 }
 
-// sumOf returns the sum of the content of file i, which this host has computed when it came.
-func (in *Set) sumOf(i int) unit.ContentID {
+// Sum256 returns the sum of the content of file i, which this host has computed when it came.
+func (in *Set) Sum256(i int) unit.ContentID {
 	if k := i - in.FirstListed(); k >= 0 && in.listed[k].content != nil {
 		return in.listed[k].content.ID()
 	}

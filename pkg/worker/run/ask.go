@@ -29,11 +29,13 @@ func (p *Place) ask(tc *toolchain.Toolchain, words []string, dir string, need bo
 
 // noFlag returns the first of the job's words that are in no table that its compiler does not take for a flag, or "". The
 // answer is the compiler's own, and binds nobody else: one that was sent may lie about itself.
-func (p *Place) noFlag(tc *toolchain.Toolchain) string {
-	env := []string{"PATH=" + SearchPath, "LC_ALL=C"}
+func (p *Place) noFlag(j *Job) string {
+	tc, env := j.Toolchain, []string{"PATH=" + SearchPath, "LC_ALL=C"}
 	for _, w := range p.unlisted {
 		takes := false
-		if id := string(tc.ID[:]); p.h.Confined {
+		if id := string(tc.ID[:]); p.h.Cluster != nil {
+			takes = p.h.takesAway(j, w)
+		} else if p.h.Confined {
 			takes = p.h.flags.TakesBy(id, tc.Exec, tc.Family, w, func(args []string) (string, error) { return p.askConfined(tc.Exec, args, env, "/") })
 		} else {
 			takes = p.h.flags.Takes(p.h.Context, id, tc.Exec, tc.Family, w, env)

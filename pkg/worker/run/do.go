@@ -14,6 +14,10 @@ import (
 // form chooses how a job is done. inTree reports whether it needs the place's tree.
 func (p *Place) form(j *Job) (x form, inTree bool, err error) {
 	switch {
+	case p.h.Cluster != nil && j.Files != nil:
+		return &sourcesAway{sourcesInTree{p: p, j: j}, away{p: p, j: j}}, false, nil
+	case p.h.Cluster != nil:
+		return &textAway{text{p: p, j: j}, away{p: p, j: j}}, false, nil
 	case j.Files != nil && !p.h.Trees:
 		return nil, false, ErrNoTrees
 	case j.Files != nil:
@@ -56,19 +60,26 @@ func (p *Place) Do(j *Job) (*job.Result, int) {
 	if err := x.lay(); err != nil {
 		return p.notLaid(j, err), 0
 	}
-	if w := p.noFlag(j.Toolchain); w != "" {
+	if w := p.noFlag(j); w != "" {
 		return Refused(policy.Unlisted(w)), 0
 	}
 	p.sum(j)
-	j.Drop() // the files are in place: what they came in is no longer needed
+	if p.h.Cluster == nil { // otherwise the files are still to be sent
+		j.Drop() // the files are in place: what they came in is no longer needed
+	}
 	out, err := p.newCapture()
 	if err != nil {
 		return p.unable(j, err), 0
 	}
 	defer out.Close()
 	o, err := x.run(out, until)
-	if err != nil {
+	switch {
+	case err != nil && p.h.Cluster != nil:
+		return p.notAway(j, err), 0
+	case err != nil:
 		return p.unable(j, err), 0
+	case p.h.Cluster != nil:
+		j.Drop()
 	}
 	return p.conclude(j, x, out, o)
 }

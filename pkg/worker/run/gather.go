@@ -69,6 +69,13 @@ func (g *gathering) addFile(fd int, n uint64, name string, f job.File, res *job.
 	g.add(n, &res.Files[i].Segment, func(to []byte) error { return readAll(fd, to, name) })
 }
 
+// addBytes adds a file to the result that has a content in memory.
+func (g *gathering) addBytes(b []byte, f job.File, res *job.Result) {
+	res.Files = append(res.Files, f)
+	i := len(res.Files) - 1
+	g.add(uint64(len(b)), &res.Files[i].Segment, func(to []byte) error { copy(to, b); return nil })
+}
+
 // readAll fills to from fd. A file that is shorter is an error. path is for error messages.
 func readAll(fd int, to []byte, path string) error {
 	for len(to) > 0 {

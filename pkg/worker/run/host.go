@@ -24,6 +24,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/cluster"
 	"github.com/rdistcc/rdistcc/pkg/worker/images"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
@@ -58,6 +59,9 @@ type Host struct {
 	Bare     bool // trees are directories of the host, which offers no namespaces
 	Answered bool // calls that name files are answered in bare trees, which are private trees then
 
+	// Cluster, if not nil, has all jobs done, and nothing of a job runs here. Then Trees is set: its workers show the build host's names.
+	Cluster *cluster.Cluster
+
 	Nice func() int // the niceness of compiles
 	// Verify refuses a toolchain whose files have changed since it was identified.
 	Verify func(ctx context.Context, t *toolchain.Toolchain) error
@@ -76,7 +80,8 @@ type Host struct {
 	pairs    pairs
 	outputs  *shm.Pool // for stdout and stderr of commands that are not confined
 	devNull  *os.File
-	kept     atomic.Int64 // bytes that trees keep from job to job
+	unasked  atomic.Uint64 // questions about flags that met trouble on the cluster
+	kept     atomic.Int64  // bytes that trees keep from job to job
 }
 
 // Open acquires the resources of a Host. Close releases them.

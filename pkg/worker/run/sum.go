@@ -14,6 +14,9 @@ func (p *Place) sum(j *Job) {
 		return
 	}
 	v, err := j.Files.Inputs(func(name string) (at resultcache.Inode, mtime int64, err error) {
+		if p.h.Cluster != nil {
+			return at, 0, fmt.Errorf("%s has the content of another file, and both are on a cluster", name)
+		}
 		st, err := p.tree.Stat(name)
 		if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 			err = fmt.Errorf("%s is no regular file", name)

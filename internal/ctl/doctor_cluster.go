@@ -1,0 +1,31 @@
+package ctl
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/rdistcc/rdistcc/internal/executor"
+)
+
+// cluster checks the cluster that a daemon with this machine's settings hands its jobs to, if there is one.
+func (d *doctor) cluster(f *findings) {
+	c := &d.cfg.Cluster
+	if c.Executor == "" {
+		return
+	}
+	const check = "cluster"
+	k, err := executor.Open(c, os.Getenv, slog.New(slog.DiscardHandler))
+	if err != nil {
+		f.fail(check, err.Error(), "correct the setting; docs/clusters.md has all of them")
+		return
+	}
+	defer k.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
+	defer cancel()
+	if err := k.Check(ctx); err != nil {
+		f.fail(check, c.Executor+": "+err.Error(), "docs/clusters.md has what each of these lines means")
+		return
+	}
+	f.ok(check, "%s runs actions, with SHA256; whether its workers can run a compiler is found out with the first job", c.Executor)
+}
