@@ -214,6 +214,7 @@ var edges = map[string][]string{
 	"internal/test/program/tests":          {"internal/test/kit/part"},
 	"internal/test/suite/attacks":          {}, // tests only
 	"internal/test/suite/attacks/corpus":   {},
+	"internal/test/suite/clusters":         {}, // tests only
 	"internal/test/suite/credits":          {}, // tests only
 	"internal/test/suite/images":           {}, // tests only
 	"internal/test/suite/ccache":           {}, // tests only
