@@ -70,7 +70,7 @@ func (s Set) Level() Level {
 	switch files := s.Has(Tree) || s.Has(Landlock); {
 	case s&All == 0:
 		return Off
-	case s.Has(Cluster):
+	case s.Has(Cluster) && !s.Has(Seccomp):
 		return Confined
 	case !files || !s.Has(Seccomp|NoNewPrivs|Bounds):
 		return Partial
@@ -82,6 +82,9 @@ func (s Set) Level() Level {
 
 // Missing returns what a set below Confined lacks; one line each, for a person.
 func (s Set) Missing() []string {
+	if s.Level() >= Confined {
+		return nil
+	}
 	var m []string
 	if !s.Has(Tree) && !s.Has(Landlock) {
 		m = append(m, "tree or landlock")

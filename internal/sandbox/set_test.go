@@ -13,6 +13,7 @@ func TestLevels(t *testing.T) {
 	}{
 		{0, Off}, {Bounds, Partial}, {base, Partial}, {Landlock | NoNewPrivs | Bounds, Partial},
 		{base | Landlock, Confined}, {base | Tree, Confined}, {base | Tree | Processes | Network | IPC, Full}, {All, Full},
+		{Cluster, Confined},
 	} {
 		if got := c.s.Level(); got != c.want {
 			t.Errorf("%v is %v, want %v", c.s, got, c.want)
@@ -24,7 +25,7 @@ func TestLevels(t *testing.T) {
 }
 
 func TestEveryMeasureHasAName(t *testing.T) {
-	if got := Set(All).String(); strings.Count(got, ",") != len(names)-1 || !strings.HasSuffix(got, ",names") || Names != 1<<(len(names)-1) {
+	if got := Set(All).String(); strings.Count(got, ",") != len(names)-1 || !strings.HasSuffix(got, ",cluster") || Cluster != 1<<(len(names)-1) {
 		t.Errorf("all measures are %q", got)
 	}
 	if got := Set(0).String(); got != "none" {
