@@ -270,7 +270,7 @@ func (c *Cluster) outputs(ctx context.Context, cmd *Command, a *action, res *rep
 	for i, name := range a.names {
 		f := made[name]
 		if f == nil {
-			for _, l := range append(res.OutputSymlinks, res.OutputFileSymlinks...) {
+			for _, l := range res.OutputSymlinks {
 				if l.GetPath() == name {
 					return fail(job.CauseUndeclared, "%s is a link on the cluster", cmd.Outputs[i])
 				}

@@ -399,8 +399,6 @@ func (s *Server) right(a *checked) error {
 		return fmt.Errorf("the environment is not in order: %q", env)
 	case !slices.Equal(slices.Compact(paths), c.OutputPaths):
 		return fmt.Errorf("the output paths are not in order, or one is there twice: %q", c.OutputPaths)
-	case !proto.Equal(c.Platform, a.action.Platform):
-		return fmt.Errorf("the platforms of action and command differ")
 	case a.action.Timeout == nil || a.action.Timeout.AsDuration() < time.Second:
 		return fmt.Errorf("the timeout %v", a.action.Timeout)
 	case path.IsAbs(c.WorkingDirectory) || c.WorkingDirectory != strings.Trim(path.Clean("/"+c.WorkingDirectory), "/"):
@@ -412,13 +410,14 @@ func (s *Server) right(a *checked) error {
 		}
 	}
 	want := s.o.Execute.Platform
-	for i, p := range c.Platform.GetProperties() {
-		if want[p.Name] != p.Value || i > 0 && p.Name < c.Platform.Properties[i-1].Name {
+	asked := a.action.Platform.GetProperties()
+	for i, p := range asked {
+		if want[p.Name] != p.Value || i > 0 && p.Name < asked[i-1].Name {
 			return fmt.Errorf("no worker is %s=%s", p.Name, p.Value)
 		}
 	}
-	if len(c.Platform.GetProperties()) != len(want) {
-		return fmt.Errorf("the action asks for %d properties", len(c.Platform.GetProperties()))
+	if len(asked) != len(want) {
+		return fmt.Errorf("the action asks for %d properties", len(asked))
 	}
 	return nil
 }
