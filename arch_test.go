@@ -47,8 +47,8 @@ var edges = map[string][]string{
 	"pkg/connmgr/holdings":      {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":           {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver": {"internal/inflight", "pkg/connmgr/ipc"},
-	"pkg/connmgr/known":         {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/lookups", "internal/modules", "internal/outputs", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/connmgr/known/made", "pkg/connmgr/known/watched"}, // makes jobs of commands
-	"pkg/connmgr/known/made":    {"internal/stamp", "internal/unit", "internal/wholefile", "internal/wire"},                                                                                                                                                                                                                                             // a file
+	"pkg/connmgr/known":         {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/lookups", "internal/modules", "internal/outputs", "internal/reason", "internal/sources", "internal/stamp", "internal/unit", "internal/vigil", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/connmgr/known/made", "pkg/connmgr/known/watched"}, // makes jobs of commands
+	"pkg/connmgr/known/made":    {"internal/stamp", "internal/unit", "internal/wholefile", "internal/wire"},                                                                                                                                                                                                                                                               // a file
 	"pkg/connmgr/known/watched": {"internal/wholefile"},
 	"pkg/connmgr/link":          {"internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/connmgr/purse", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/shelf"},
 	"pkg/connmgr/lists":         {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
@@ -140,6 +140,7 @@ var edges = map[string][]string{
 	"internal/spin":               {}, // what the providers of verbs share
 	"internal/stamp":              {},
 	"internal/storage":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/resultcache/crsh"}, // a manager's client; ipcserver: the directory of its socket
+	"internal/vigil":              {},
 	"internal/streams":            {"internal/identity", "internal/identity/psk", "internal/job", "internal/wire", "pkg/iwarp", "pkg/stream"},
 	"internal/store":              {}, // contents by their sums, whoever names them
 	"internal/tcpaddr":            {},
