@@ -89,7 +89,8 @@ func (f *flow) askTurn(why string, turn ipc.Turn) bool {
 		return true
 	}
 	kind, _, err := f.conn.Recv()
-	return err == nil && kind == ipc.KindGo
+	f.told = err == nil && kind == ipc.KindTell
+	return err == nil && (kind == ipc.KindGo || f.told)
 }
 
 // fallback compiles here because the farm did not. Trouble costs the user one line. Where
@@ -113,6 +114,7 @@ func (f *flow) fallback(here *ipc.GoLocal) int {
 	if here.Trouble && (f.unmanaged == "" || f.set.news(f.unmanaged)) {
 		f.set.say(1, orReason(here), "; compiled here")
 	}
+	f.told = here.Tell
 	return f.runHere(f.cmd)
 }
 

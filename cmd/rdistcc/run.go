@@ -72,17 +72,28 @@ func exitCode(ws syscall.WaitStatus) int {
 	return ws.ExitStatus()
 }
 
-// runHere runs c as the user typed it, with our own descriptors, and waits.
+// runHere runs c as the user typed it, and waits. If the manager wants to know what comes of it, f tells that.
 func (f *flow) runHere(c command) int {
+	if f.tells(c) {
+		if e := listenTo(1, 2); e != nil {
+			return f.runTelling(c, e)
+		}
+	}
+	return f.runWith(c, [...]int{0, 1, 2}, func() {})
+}
+
+// runWith runs c with standard descriptors, and waits. begun is called once it has started.
+func (f *flow) runWith(c command, fds [3]int, begun func()) int {
 	began := time.Now()
 	// SIGTERM if we are killed outright: a compiler must not outlive its build.
 	sys := &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	f.in.watch()
-	env, files := f.offersPartitions(f.set.childEnv(), []uintptr{0, 1, 2})
+	env, files := f.offersPartitions(f.set.childEnv(), []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])})
 	pid, err := start(c, env, files, sys)
 	for _, fd := range files[3:] {
 		syscall.Close(int(fd))
 	}
+	begun()
 	switch err {
 	case nil:
 	case syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM:

@@ -63,6 +63,7 @@ func (f *flow) runSeveral(s *compile.Several) int {
 		u.object, u.passing = object, s.Links
 		units = append(units, u)
 	}
+	f.divided = true
 	said, d := f.compileAll(units)
 	if d == nil && s.Links && !linkable(s) && slices.ContainsFunc(units, func(u *flow) bool { return u.rec.exit != 0 }) {
 		d = byRule(reason.Diagnostics) // the driver may say something else first

@@ -152,6 +152,8 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, parts map[string]int, now tim
 		}
 	}
 	switch {
+	case r.Cached != "" && r.Host == report.HereHost:
+		line("result", "%s has compiled it itself %s before", cmp.Or(r.For, "a build host"), figure.Age(r.Began.Sub(r.Made)))
 	case r.Cached != "":
 		line("result", "%s has compiled it %s before, for %s", r.Host, figure.Age(r.Began.Sub(r.Made)), cmp.Or(r.For, "an unknown build host"))
 	case r.Missed != "":

@@ -171,6 +171,10 @@ func TestAttackShmForgedIndex(t *testing.T) {
 	// A submit without a slot, a slot twice, and the answer before the question.
 	for name, say := range map[string]func(w *wrapper){
 		"a submit without a lease": func(w *wrapper) { w.send(&ipc.Submit{BodyLen: 64, TextOff: 64}) },
+		"an end that was not asked": func(w *wrapper) {
+			w.send(&ipc.Local{Version: ipc.Version, Reason: "link", Turn: ipc.TurnNone})
+			w.send(&ipc.Ran{})
+		},
 		"two leases":               func(w *wrapper) { w.lease(leaseOf(d.Addr)); w.send(leaseOf(d.Addr)) },
 		"a kind that there is not": func(w *wrapper) { _ = w.conn.Send([]byte{1, 0, 0, 0, 200}) },
 		"a frame too long":         func(w *wrapper) { _ = w.conn.Send([]byte{255, 255, 255, 255, 1}) },

@@ -23,6 +23,7 @@ func (c *client) run() {
 	c.endLease()
 	c.endShare()
 	c.endMaking()
+	c.endGuard()
 	c.logJob()
 }
 
@@ -56,6 +57,8 @@ func (c *client) serve() error {
 			err = c.onMade()
 		case *ipc.Listed:
 			err = c.onListed(f)
+		case *ipc.Ran:
+			err = c.onRan(f)
 		case *ipc.Finish:
 			c.onFinish(f)
 			return nil

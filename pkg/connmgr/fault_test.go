@@ -168,7 +168,7 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 	s.m.underway.Add(&c.place, io.NopCloser(nil))
 	defer s.m.underway.Remove(&c.place)
 	c.record.Source, c.record.Build = f.Source, c.build()
-	if no := c.prepare(); no != nil {
+	if _, no := c.prepare(); no != nil {
 		return nil, no
 	}
 	if no := c.takeSlot(); no != nil {

@@ -22,10 +22,12 @@ func (c *client) know(native recipes.Native) (k *known.Job, why string) {
 	if k != nil {
 		c.Watch()
 		if c.sought = c.m.known.Judge(c.Context(), cmd, k); c.sought != "" {
+			c.here.k = nil
 			return nil, known.Sought
 		}
 		c.reading(k)
 	}
+	c.here.k = k
 	return k, why
 }
 

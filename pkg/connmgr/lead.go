@@ -107,7 +107,7 @@ func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
 	c.m.clients.Go(func() {
-		entry, err := made.encode(e, r)
+		entry, err := made.encode(e, r, made.sink.Bytes())
 		var read *listed
 		if err == nil && twice && e.Key == made.names.exact {
 			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
@@ -140,20 +140,22 @@ type madeFrom struct {
 	compiler     unit.ToolchainID
 	names        names
 	began, ended time.Time
-	sink         *slots.Hold
+	sink         *slots.Hold // of a host's answer; encode does not need it
 }
+
+// errLong says why a result is not kept that a client's sink could not hold.
+var errLong = fmt.Errorf("%w: it is longer than a sink", resultcache.ErrTooBig)
 
 // errTime says why a result is not kept.
 var errTime = errors.New("it has the time of its compile in it")
 
-// encode puts the outputs of r, which are in the sink, into e and returns it as it is kept: under its name for
+// encode puts the outputs of r, which are in mem, into e and returns it as it is kept: under its name for
 // other directories, if it would be the same there.
-func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result) ([]byte, error) {
-	mem := x.sink.Bytes()
+func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result, mem []byte) ([]byte, error) {
 	var err error
 	part := func(s ipc.Segment) []byte {
 		if s.Off > uint64(len(mem)) || s.Len > uint64(len(mem))-s.Off {
-			err = fmt.Errorf("%w: it is longer than a sink", resultcache.ErrTooBig)
+			err = errLong
 			return nil
 		}
 		return mem[s.Off:][:s.Len]

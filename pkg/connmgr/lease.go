@@ -25,7 +25,8 @@ func (c *client) onLease(f *ipc.Lease) error {
 	c.begin(f.Source, f.Output, f.Compiler)
 	c.lease, c.asked, c.record.Cwd, c.record.Link = f, time.Now(), f.Cwd, f.Link
 	c.belongsTo(c.build())
-	if no := c.prepare(); no != nil {
+	alone, no := c.prepare()
+	if no != nil {
 		c.untried = true
 		return c.goLocal(no)
 	}
@@ -34,17 +35,22 @@ func (c *client) onLease(f *ipc.Lease) error {
 		return c.goLocal(&ipc.GoLocal{Reason: reason.UnknownOption + w})
 	}
 	native, ok := c.compiler.Native(c.lease.Machine)
-	if !ok {
+	if !ok && alone == nil {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
 	}
 	var k *known.Job
 	why := ""
-	if c.mayFind() {
-		if k, why = c.know(native); k != nil {
+	if ok && c.lease.Command != nil && (c.mayFind() || c.mayKeep() && alone != nil) {
+		if k, why = c.know(native); k != nil && c.mayFind() {
 			if done, err := c.onCached(k); done {
 				return err
 			}
 		}
+	}
+	if alone != nil {
+		c.untried = true
+		c.record.Doubt = why
+		return c.goLocal(alone)
 	}
 	if no := c.hopeless(); no != nil {
 		c.untried = true
@@ -54,7 +60,6 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if err != nil {
 		return nil // the wrapper is gone
 	}
-	c.trees = tree
 	if k != nil { // no sooner: Trees is what waits for a first connection
 		if done, err := c.onConnected(k); done {
 			return err
@@ -106,18 +111,34 @@ func (c *client) onLease(f *ipc.Lease) error {
 }
 
 // prepare finds the job's hosts and toolchain, and starts the connections that it will need, while the
-// preprocessor runs.
-func (c *client) prepare() *ipc.GoLocal {
+// preprocessor runs. no says why the job runs here whatever the cache may have, and alone why it does if the cache has nothing:
+// there are no hosts.
+func (c *client) prepare() (alone, no *ipc.GoLocal) {
 	c.list = c.m.lists.Of(c.lease.Hosts)
 	if c.list.Err != nil {
-		return &ipc.GoLocal{Reason: reason.HostList, Trouble: true, Code: reason.ExitHostList, Detail: c.list.Err.Error()}
+		return nil, &ipc.GoLocal{Reason: reason.HostList, Trouble: true, Code: reason.ExitHostList, Detail: c.list.Err.Error()}
 	}
 	if c.lease.Mode == ipc.ModeLocal {
-		return &ipc.GoLocal{Reason: reason.Mode}
+		return nil, &ipc.GoLocal{Reason: reason.Mode}
 	}
 	if c.list.Empty() {
-		return &ipc.GoLocal{Reason: reason.NoHosts, Code: reason.ExitNoHosts, Detail: c.noHostsLine()}
+		alone = &ipc.GoLocal{Reason: reason.NoHosts, Code: reason.ExitNoHosts, Detail: c.noHostsLine()}
+		if !c.mayFind() && !c.mayKeep() || c.identify() != nil {
+			return nil, alone
+		}
+		return alone, nil
 	}
+	c.wantHosts()
+	if no := c.identify(); no != nil {
+		return nil, no
+	}
+	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
+	c.m.outfit.Use(&c.compiler.Toolchain, c.m.identifies(c.lease.Compiler, c.env()))
+	return nil, nil
+}
+
+// wantHosts has the hosts of the job's list connected.
+func (c *client) wantHosts() {
 	var eager *time.Duration
 	switch ms := c.lease.BackoffMS; ms {
 	case 0:
@@ -128,11 +149,20 @@ func (c *client) prepare() *ipc.GoLocal {
 		eager = &d
 	}
 	c.m.farm.Want(c.list.Sched, eager)
+}
+
+// env returns what the toolchain of the job depends on besides its compiler.
+func (c *client) env() toolchain.Env {
+	return toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries, Plugins: c.lease.Plugins}
+}
+
+// identify finds the job's toolchain. It returns why the job runs here, or nil.
+func (c *client) identify() *ipc.GoLocal {
 	err := c.mayAsk()
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
-	name, env := c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries, Plugins: c.lease.Plugins}
+	name, env := c.lease.Compiler, c.env()
 	if !c.mayLoad(env.Plugins) {
 		return &ipc.GoLocal{Reason: reason.NotReproducible + "plugin"}
 	}
@@ -150,8 +180,6 @@ func (c *client) prepare() *ipc.GoLocal {
 		return &ipc.GoLocal{Reason: reason.NotReproducible + "plugin"} // on a host it would look elsewhere
 	}
 	c.compiler = c.m.compilers.Of(found, c.lease.Compiler)
-	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
-	c.m.outfit.Use(&c.compiler.Toolchain, c.m.identifies(name, env))
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 // goLocal waits for a local turn, and answers that the wrapper has to run the command.
 func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
-	c.record.Missed = missedHere(c.record.Missed, c.record.Reason, c.trees)
 	no.NoFallback = c.m.live().NoFallback
 	if c.untried {
 		c.tell(no)
@@ -27,6 +26,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	if c.takeTurn(&c.m.turns.local, c.list.LocalJobs(c.m.live().LocalJobs)) != nil {
 		return nil // the wrapper is gone
 	}
+	no.Tell = c.watchHere()
 	c.startHere()
 	return c.Send(no)
 }
@@ -52,7 +52,6 @@ func (c *client) onLocal(f *ipc.Local) error {
 		return errProtocol // it has its turn already
 	}
 	c.record.Reason = f.Reason
-	c.record.Missed = missedHere(c.record.Missed, c.record.Reason, c.trees)
 	c.place.EnterHere(report.PhaseWaits)
 	c.endTurn()
 	c.free = c.free || f.Closed
@@ -70,6 +69,10 @@ func (c *client) onLocal(f *ipc.Local) error {
 			return nil
 		}
 	}
+	answer := ipc.KindGo
+	if c.watchHere() {
+		answer = ipc.KindTell
+	}
 	c.startHere()
-	return c.SendFrame(ipc.AppendBare(nil, ipc.KindGo))
+	return c.SendFrame(ipc.AppendBare(nil, answer))
 }

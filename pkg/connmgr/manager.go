@@ -27,6 +27,7 @@
 //	audit audit_hit race         a job compiled twice for comparison; attempts in sequence and in parallel
 //	clock check                  results that depend on when they were made; results that others have kept
 //	second cached                results of compiles that have read the same; what the cache has of a job, and what it keeps
+//	ranhere                      what a compile on this machine came to
 //	local reply known submit     the answers: compile locally; a result; a job whose inputs are known, or not
 //	lease                        what a command begins with
 //	drained control replace      other requests
@@ -136,6 +137,7 @@ type client struct {
 	waits    int           // in vain, for compiles of other managers
 	named    names         // of the job's result
 	reads    *reads        // what it reads; nil: not known
+	here     ranHere
 
 	// its memory, and what it counts as
 	source   *slots.Hold
@@ -153,7 +155,6 @@ type client struct {
 	// the outcome
 	record   report.JobRecord
 	untried  bool // it runs locally for a reason that needed no host to be asked
-	trees    bool // hosts of its list have private trees, as far as was asked
 	remote   bool // a host gave a result
 	compiled bool // a host has compiled it, whether or not the result was accepted
 }

@@ -1,14 +1,11 @@
 package connmgr
 
 import (
-	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/modules"
-	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
@@ -49,19 +46,3 @@ func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, tree bool, m
 
 // missedText is what the cache has to say of text that it has no result for.
 const missedText = "no result of the same preprocessed text is kept (a host without private trees compiles text)"
-
-// missedHere returns what is said of a command for which the cache was asked in vain, and which then runs here for the reason why.
-// Only what hosts compile is kept, so for some no result can ever be there. trees says that hosts have private trees.
-func missedHere(missed, why string, trees bool) string {
-	word, _, _ := strings.Cut(why, ":")
-	rule := word+":" == reason.NotReproducible && why != known.Changed || why == reason.Diagnostics
-	switch {
-	case missed == "":
-		return ""
-	case rule && !trees:
-		return "its result is not kept: where hosts have no private trees it runs here, and only what hosts compile is kept (docs/containers.md)"
-	case rule, why == reason.TooBig, word+":" == reason.Doubt:
-		return "its result is not kept: it runs here by rule, and only what hosts compile is kept"
-	}
-	return missed + "; now it runs here, and only what hosts compile is kept"
-}

@@ -22,7 +22,9 @@
 //	Finish ────────────────────────────▶   counted; the slot is free again
 //
 // For a command that is not distributed, the wrapper sends Local instead of Lease, waits for Go unless the
-// turn is TurnNone, runs the command, and sends Finish. If a wrapper with a slot finds that the command must
+// turn is TurnNone, runs the command, and sends Finish. (Where the manager may keep what a command that runs
+// here comes to, it says so in GoLocal, or answers Local with Tell instead of Go. Then the wrapper sends Ran before
+// Finish, if the command went well, and waits for Go.) If a wrapper with a slot finds that the command must
 // run here after all (the text does not fit, the remote compiler printed something), it sends Local on the
 // same connection, which gives the slot back. If the wrapper's end closes early, the manager cancels what is
 // under way.
@@ -50,7 +52,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 12
+const Version = 13
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -90,6 +92,8 @@ const (
 	KindMade                    // W, no fields: it has made it; answered by Go, or by List
 	KindList                    // M, no fields: what does the compiler list for that command?
 	KindListed                  // W; answered by Go
+	KindTell                    // M, no fields: Go, and say with Ran how the command has ended
+	KindRan                     // W; answered by Go
 )
 
 // Turn says which turn a local command waits for.
@@ -252,6 +256,8 @@ type GoLocal struct {
 	Host    string // the host that had the trouble, or empty
 	// NoFallback says that the settings forbid fallback; RDISTCC_FALLBACK overrides it.
 	NoFallback bool
+	// Tell asks for Ran if the command goes well here: its result may be kept.
+	Tell bool
 }
 
 // Submit says where body and text are in the slot, and that only the wrapper still has it open: the
@@ -282,6 +288,16 @@ type Listed struct {
 	Names []string
 	Dirs  []string // that must exist, too; at most MaxWords
 }
+
+// Ran says that the command has ended here with status 0, that it has printed nothing on its standard output, and what it
+// has printed on its standard error. Its outputs are as it has left them until Go comes.
+type Ran struct {
+	Words         []byte // at most MaxWordsHere
+	CPUUS, WallUS uint32
+}
+
+// MaxWordsHere bounds Ran.Words, in bytes.
+const MaxWordsHere = 256 << 10
 
 // TooMany is the value of Submit.Absent if there are more names than a frame has room for.
 var TooMany = []string{""}

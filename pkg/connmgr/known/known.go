@@ -21,6 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/internal/vigil"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -45,6 +46,7 @@ type Job struct {
 	Lacking []string
 
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
+	here  *inputs.Query  // that Set answers, for Guard; nil: a compile here is not guarded
 
 	// For Judge; a nil plan is not to be judged.
 	plan  *compile.Plan
@@ -102,6 +104,7 @@ type Table struct {
 	images images
 
 	watches watches
+	vigils  vigil.Watcher
 }
 
 // New returns an empty table. source is the size of the largest job, in bytes, that can be sent: what a host holds
@@ -205,6 +208,9 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	}
 	if rules, ok := plan.Rules(); ok && len(used) == 0 {
 		k.rules = &rules
+	}
+	if keptHere(plan.Outputs, plan.Appends) && len(used) == 0 && !plan.Driver.Tidy && !plan.Modules() {
+		k.here = q
 	}
 	if plan.MakesModule() {
 		k.Module = searchOf(q)

@@ -369,6 +369,9 @@ type JobRecord struct {
 	Expected   time.Duration `json:"expected_ns,omitempty"` // Predicted for the speed of the host that compiled it
 }
 
+// HereHost is the Host of a result from the cache that its build host has compiled itself. No host's address is like that.
+const HereHost = "localhost"
+
 // Where a command can have ended.
 const (
 	PlaceRemote = "remote" // on a host

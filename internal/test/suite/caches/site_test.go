@@ -4,7 +4,6 @@ package caches
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -100,7 +99,11 @@ func (s *site) set(file, settings string) {
 
 func (s *site) startManager() {
 	s.Helper()
-	if err := s.StartManager(s.ctx, "--hosts", cmp.Or(s.hosts, s.Daemons[0].Addr)); err != nil {
+	hosts := s.hosts
+	if hosts == "" {
+		hosts = s.Daemons[0].Addr
+	}
+	if err := s.StartManager(s.ctx, "--hosts", hosts); err != nil {
 		s.Fatal(err)
 	}
 }

@@ -1,9 +1,6 @@
 package caches
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 // TestHostWithoutTrees: a host without private trees compiles text, and what became of a text is kept under the text. So a header that
 // changes, that appears where it is looked for sooner, or that is found by other words counts at once, and one that changes
@@ -37,13 +34,13 @@ func TestHostWithoutTrees(t *testing.T) {
 	compiles("remote", "gcc", "-O2", "-Isecond", "-c", "a.c")
 	compiles("cached", "gcc", "-O1", "-Isecond", "-MD", "-c", "a.c") // the list is written here
 	s.write("warns.c", "int f(void) { int unset; return unset; }\n")
-	for range 2 {
-		compiles("local", "gcc", "-Wall", "-O1", "-c", "warns.c")
-		compiles("local", "gcc", "-g", "-Isecond", "-c", "a.c")
-	}
-	cmd, _ := s.command(true, nil, "why", "a.c")
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "not kept") || strings.Contains(string(out), "no result of an equal compile") {
-		t.Errorf("why: %v\n%s", err, out)
+	for _, where := range []string{"local", "cached"} { // what runs here by rule is kept too
+		compiles(where, "gcc", "-Wall", "-O1", "-c", "warns.c")
+		compiles(where, "gcc", "-g", "-Isecond", "-c", "a.c")
+		if where == "local" {
+			kept += 2
+			s.settle(kept)
+		}
 	}
 	s.again() // what is kept outlives the manager
 	compiles("cached", "gcc", "-O2", "-Isecond", "-c", "a.c")

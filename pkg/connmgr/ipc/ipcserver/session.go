@@ -136,6 +136,8 @@ func (s *Session) read() Message {
 		msg = Made{}
 	case ipc.KindListed:
 		msg = new(ipc.Listed)
+	case ipc.KindRan:
+		msg = new(ipc.Ran)
 	case ipc.KindGo:
 		msg = GoAhead{}
 	default:
