@@ -31,7 +31,7 @@ func (c *client) compileLeft(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 	if !ok {
 		return c.compile(t, true)
 	}
-	return c.compileNamed(t, resultcache.LinkKeyOf(c.compiler.ID, body, sum), true, missedLeft)
+	return c.compileNamed(t, resultcache.LinkKeyOf(c.compiler.ID, body, sum), manner{tree: true, missed: missedLeft})
 }
 
 // meaningOfPartition returns the job of a compile of one of gcc's partitions without the name that lto-wrapper has made up for the link, and

@@ -1,12 +1,15 @@
 package connmgr
 
 import (
+	"slices"
+
 	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
 // onSubmit runs the job on a host and answers with its result, or with the reason why the wrapper has to run
@@ -76,8 +79,22 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 	if l := t.Body.Language; l == unit.LanguageIR || l == unit.LanguageLTO {
 		return c.compileLeft(t)
 	}
-	return c.compile(t, true)
+	if c.m.results == nil || t.Known == nil || !listedWhole(t) {
+		return c.compile(t, true)
+	}
+	key := resultcache.ListKeyOf(c.compiler.ID, t.Body, t.Known.Set.Sum())
+	return c.compileNamed(t, key, manner{tree: true, words: true, missed: missedListed})
 }
+
+// listedWhole reports whether the result of a job that its wrapper has made depends on nothing but its command and what it shows to
+// the compiler. The wrapper sends none that reads a clock.
+func listedWhole(t *attempt.Task) bool {
+	module := func(out unit.Output) bool { return out.Kind == unit.OutputModule }
+	return !readsClock(t.Body.Args) && len(t.Body.Images) == 0 && t.Modules.Module == "" && len(t.Modules.Imports) == 0 && !slices.ContainsFunc(t.Body.Outputs, module)
+}
+
+// missedListed is what the cache has to say of a command for which the compiler was asked what it reads.
+const missedListed = "no result of the same command and files is kept (its compiler is asked each time which files these are)"
 
 // howListed returns how the wrapper made a job, in words for the record.
 func howListed(f *ipc.Submit) string {

@@ -17,12 +17,18 @@ func (c *client) compileText(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 	if c.m.results == nil || readsClock(t.Body.Args) {
 		return c.compile(t, false)
 	}
-	return c.compileNamed(t, resultcache.TextKeyOf(c.compiler.ID, t.Body, t.Text[t.TextOff:]), false, missedText)
+	return c.compileNamed(t, resultcache.TextKeyOf(c.compiler.ID, t.Body, t.Text[t.TextOff:]), manner{missed: missedText})
 }
 
-// compileNamed makes a host compile a job, unless the cache has its result under key, which names all that it depends on. tree says that
-// it takes a private tree; missed, what is said where there is none.
-func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, tree bool, missed string) (*ipc.Result, *ipc.GoLocal) {
+// manner says how a job is compiled whose result is named by what it shows to the compiler.
+type manner struct {
+	tree   bool   // it takes a private tree
+	words  bool   // the wrapper judges what the compiler has printed, so it is kept; otherwise, the command runs here then
+	missed string // what is said where there is no result
+}
+
+// compileNamed makes a host compile a job, unless the cache has its result under key, which names all that it depends on.
+func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, how manner) (*ipc.Result, *ipc.GoLocal) {
 	if c.lease.Cache == ipc.CacheOn || c.lease.Cache == ipc.CacheRead {
 		c.record.Asked = true
 		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: key, Room: c.room, Check: func(e *resultcache.Entry) error {
@@ -30,15 +36,14 @@ func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, tree bool, m
 		}})
 		if e != nil {
 			c.record.Missed = ""
-			c.auditNamed(t, e, tier, tree)
+			c.auditNamed(t, e, tier, how.tree)
 			return c.hit(e, tier), nil
 		}
-		c.record.Missed = missed
+		c.record.Missed = how.missed
 	}
 	began := time.Now()
-	r, no := c.compile(t, tree)
-	// The command runs here if the host's compiler has printed anything.
-	if no == nil && c.mayKeep() && r.Exit == 0 && r.Signal == 0 && r.Stdout.Len == 0 && r.Stderr.Len == 0 {
+	r, no := c.compile(t, how.tree)
+	if no == nil && c.mayKeep() && r.Exit == 0 && r.Signal == 0 && (how.words || r.Stdout.Len == 0 && r.Stderr.Len == 0) {
 		c.keep(&madeFrom{body: t.Body, compiler: c.compiler.ID, names: names{exact: key}, began: began, ended: time.Now(), sink: c.sink.Share()}, r, nil)
 	}
 	return r, no

@@ -41,6 +41,15 @@ func TextKeyOf(tc unit.ToolchainID, b *job.Body, text []byte) Key {
 	return keyOf(textVersion, tc, b, sha256.Sum256(text))
 }
 
+// listVersion is keyVersion for jobs whose files a compiler has listed.
+const listVersion = "rdistcc result of a list 1"
+
+// ListKeyOf returns the Key of a job whose files a compiler on the build host has listed: it shows these, and not what its compile
+// might read besides. inputs is as for KeyOf.
+func ListKeyOf(tc unit.ToolchainID, b *job.Body, inputs [sha256.Size]byte) Key {
+	return keyOf(listVersion, tc, b, inputs)
+}
+
 // linkVersion is keyVersion for compiles that links leave.
 const linkVersion = "rdistcc result of a link's 1"
 
