@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sources"
@@ -46,6 +47,7 @@ type Set struct {
 
 	sumOnce sync.Once
 	sum     [sha256.Size]byte
+	below   atomic.Pointer[sumBelow] // the last one
 
 	spare     Unread // files that only the preprocessor reads, or does not; nil: none
 	blurred   bool   // it is not certain which headers a compiler counts as the system's
@@ -120,9 +122,21 @@ func (s *Set) Sum() [sha256.Size]byte {
 	return s.sum
 }
 
-// SumBelow returns the same sum for a Set whose names are what hide returns for them. hide must be injective.
-func (s *Set) SumBelow(hide func(name string) string) [sha256.Size]byte {
-	return s.sumOf(hide, func(int) bool { return false })
+// SumBelow returns the same sum for a Set whose names are what hide returns for them. hide must be injective, and the same for
+// each base.
+func (s *Set) SumBelow(base string, hide func(name string) string) [sha256.Size]byte {
+	if last := s.below.Load(); last != nil && last.base == base {
+		return last.sum
+	}
+	sum := s.sumOf(hide, func(int) bool { return false })
+	s.below.Store(&sumBelow{base, sum})
+	return sum
+}
+
+// sumBelow is a sum by SumBelow.
+type sumBelow struct {
+	base string
+	sum  [sha256.Size]byte
 }
 
 // sumOf returns the sum of s with the names that hide returns for its own, and without the contents of the files with

@@ -32,6 +32,7 @@ type names struct {
 	exact resultcache.Key
 	moved resultcache.Key // where it may be shared with other directories; see base
 	base  move.Base       // that moved does not depend on; empty: there is no moved
+	moves bool            // what was found under moved is from another directory
 }
 
 // names returns the names of a job's result. They are made once.
@@ -51,9 +52,13 @@ func (c *client) names(k *known.Job) *names {
 	if len(k.Images) > 0 {
 		return n // the compiler finds what an image is made of by the names of here
 	}
-	if base, is := move.Of(cmp.Or(c.lease.Base, c.m.o.BaseDir)); is {
+	dir := cmp.Or(c.lease.Base, c.m.o.BaseDir)
+	if dir == "" {
+		dir = c.m.checkouts.Of(c.lease.Cwd)
+	}
+	if base, is := move.Of(dir); is {
 		if body, is := base.Command(k.Body); is {
-			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(base.Hide)), base
+			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(string(base), base.Hide)), base
 		}
 	}
 	return n
@@ -142,9 +147,10 @@ func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
 // findIn does the same where a look says. It sets what is missing there.
 func (c *client) findIn(k *known.Job, where *results.Look) (*resultcache.Entry, string) {
 	n := c.names(k)
+	apart := func(n int) ([]byte, error) { return make([]byte, n), nil }
 	if n.base != "" {
 		look := *where
-		look.Key, look.Room = n.moved, func(n int) ([]byte, error) { return make([]byte, n), nil }
+		look.Key, look.Room = n.moved, apart
 		look.Check = func(e *resultcache.Entry) error {
 			if !c.moveHere(k, n.base, e) {
 				return resultcache.ErrMiss
@@ -157,7 +163,28 @@ func (c *client) findIn(k *known.Job, where *results.Look) (*resultcache.Entry, 
 	}
 	look := *where
 	look.Key, look.Room, look.Check, look.Second = n.exact, c.room, c.checker(k), c.second(k)
-	return c.m.results.Find(c.Context(), &look)
+	if n.base == "" {
+		return c.m.results.Find(c.Context(), &look)
+	}
+	look.Room, look.Check = apart, func(e *resultcache.Entry) error { // by the second step, it may be from another directory
+		if !c.fit(k, n.base, e) {
+			return resultcache.ErrMiss
+		}
+		return c.check(k.Body, k.Modules, e)
+	}
+	e, tier := c.m.results.Find(c.Context(), &look)
+	if e != nil && !c.fit(k, n.base, e) {
+		return nil, ""
+	}
+	return e, tier
+}
+
+// fit puts the outputs of e into the client's sink, made those of k if e is from another directory.
+func (c *client) fit(k *known.Job, base move.Base, e *resultcache.Entry) bool {
+	if e.Base == "" {
+		return c.intoSink(e)
+	}
+	return c.moveHere(k, base, e)
 }
 
 // moveHere makes e, which may be from another directory, the result of k, and puts its outputs into the client's sink.
@@ -178,6 +205,13 @@ func (c *client) moveHere(k *known.Job, to move.Base, e *resultcache.Entry) bool
 			}
 		}
 	}
+	c.named.moves = c.named.moves || from != to
+	e.Base = string(to)
+	return c.intoSink(e)
+}
+
+// intoSink copies the outputs of e to the beginning of the client's sink, one behind the other, unless they are there.
+func (c *client) intoSink(e *resultcache.Entry) bool {
 	mem, err := c.room(e.Len())
 	if err != nil {
 		return false
@@ -186,7 +220,6 @@ func (c *client) moveHere(k *known.Job, to move.Base, e *resultcache.Entry) bool
 		n := copy(mem, *part)
 		*part, mem = mem[:n:n], mem[n:]
 	}
-	e.Base = string(to)
 	return true
 }
 
@@ -203,7 +236,7 @@ func (c *client) room(n int) ([]byte, error) {
 func (c *client) cached(k *known.Job, e *resultcache.Entry, tier string) *ipc.Result {
 	r := c.hit(e, tier)
 	c.record.Second = c.bySecond(k, e)
-	if tier != resultcache.TierManager {
+	if tier != resultcache.TierManager || c.named.moves && !c.record.Second { // this directory's manifest does not have it
 		c.listHit(k, e)
 	}
 	c.auditHit(k, e, tier)

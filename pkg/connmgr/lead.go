@@ -109,7 +109,7 @@ func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
 	c.m.clients.Go(func() {
 		entry, err := made.encode(e, r, made.sink.Bytes())
 		var read *listed
-		if err == nil && twice && e.Key == made.names.exact {
+		if err == nil && twice {
 			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
 			reads.left(k, read)
 		}

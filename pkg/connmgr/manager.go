@@ -47,6 +47,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rdistcc/rdistcc/internal/checkout"
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
@@ -101,6 +102,7 @@ type Manager struct {
 	account   account
 	told      told
 	nearest   nearest
+	checkouts checkout.Roots
 	ids       atomic.Uint64        // the last job's
 	auditing  atomic.Int32         // audits under way
 	strikes   strikes              // what audits found of hosts

@@ -120,7 +120,7 @@ func (c *client) onRan(f *ipc.Ran) error {
 			return
 		}
 		var read *listed
-		if twice && e.Key == made.names.exact {
+		if twice {
 			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
 		}
 		c.m.results.Keep(e.Key, entry)

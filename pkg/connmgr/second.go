@@ -11,8 +11,8 @@ import (
 
 // The second step of a look: a job's inputs are all files that its compile may read, but a result depends on
 // those alone that it has read. A manifest lists results of jobs that differ in the contents of files, with
-// what each has left unread (package inputs, Set.Unread). Results that are shared between directories have no
-// second step.
+// what each has left unread (package inputs, Set.Unread). The manifest is one directory's; what it leads to may be shared
+// with others.
 
 // second returns the second step of a look for a job's result; nil: it has none.
 func (c *client) second(k *known.Job) *results.SecondStep {
@@ -27,8 +27,7 @@ func (c *client) second(k *known.Job) *results.SecondStep {
 
 // stepsTwice reports whether a look for a job's result may have a second step.
 func (c *client) stepsTwice(k *known.Job) bool {
-	n := c.names(k)
-	return n.ok && n.base == "" && k.Spare()
+	return c.names(k).ok && k.Spare()
 }
 
 // bySecond reports whether a job's result was found by the second step.
@@ -71,7 +70,7 @@ func (m *Manager) keepListed(l *listed) {
 
 // listHit adds a job's result that another tier had to the manifest.
 func (c *client) listHit(k *known.Job, e *resultcache.Entry) {
-	if !c.stepsTwice(k) || e.Key != c.names(k).exact {
+	if !c.stepsTwice(k) || c.bySecond(k, e) {
 		return
 	}
 	tc, result, reads := c.compiler.ID, e.Key, c.reads

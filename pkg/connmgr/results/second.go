@@ -50,6 +50,9 @@ func (c *Cache) second(ctx context.Context, t *tier, l *Look, buf *[]byte) *resu
 		switch {
 		case err == nil && !c.distrusts(&e.Origin):
 			t.delivers()
+			if e.Base != "" {
+				return e // under l.Key are results of one directory alone
+			}
 			if copied, err := resultcache.Renamed(b, x.Result, l.Key); err == nil {
 				c.put(t, l.Key, copied)
 			}

@@ -264,17 +264,21 @@ func TestSecondStepFromOthers(t *testing.T) {
 		t.Errorf("%v hits by the second step where results are only looked up", n)
 	}
 
-	// What is shared between directories has no second step.
+	// What is shared between directories has a second step too, and no copy under the name of this one.
 	s.settle(4)
 	s.write("a.c", "#include \"a.h\"\n#ifdef NO\n#include \"no.h\"\n#endif\nint g(void) { return A; }\n")
 	base := []string{"RDISTCC_BASE_DIR=" + s.work}
 	s.compilesWith("remote", base, cmd...)
 	s.settle(5)
+	s.listed(2)
 	s.write("no.h", "int no4;\n")
-	s.compilesWith("remote", base, cmd...)
-	s.settle(6)
+	before = s.second()
 	s.compilesWith("cached:manager", base, cmd...)
-	s.listed(1)
+	s.compilesWith("cached:manager", base, cmd...)
+	if n := s.second() - before; n != 2 {
+		t.Errorf("%v hits by the second step of what is shared", n)
+	}
+	s.settle(5)
 }
 
 // TestDamagedManifests: a damaged manifest, or one that leads nowhere, costs hits and nothing else.
