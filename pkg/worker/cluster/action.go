@@ -105,7 +105,7 @@ func (o *Options) action(c *Command, base *directory) (*action, error) {
 	slices.Sort(paths)
 	m := &repb.Command{
 		Arguments: append([]string{argv0}, c.Args...), WorkingDirectory: dir, OutputPaths: slices.Compact(paths),
-		Platform: platform,
+		Platform: platform, //nolint:staticcheck // servers of API versions before 2.2 look only there
 	}
 	env := slices.Clone(c.Env)
 	slices.SortStableFunc(env, func(x, y string) int { return strings.Compare(variable(x), variable(y)) })
