@@ -189,6 +189,19 @@ func TestDoctorTellsOfSearches(t *testing.T) {
 	}
 }
 
+// TestStatusTellsOfDirectories: where the kernel watches no more of them, and not elsewhere.
+func TestStatusTellsOfDirectories(t *testing.T) {
+	for want, d := range map[string]report.Directories{
+		"directories: the kernel watches 12, as many as it may (a quarter of fs.inotify.max_user_watches); the others are looked at for each job\n": {Watched: 12, Most: 12, Short: true},
+		"directories: the kernel watches none (fs.inotify.max_user_instances, max_user_watches); they are looked at for each job\n":                 {Short: true},
+		"": {Watched: 11, Most: 12},
+	} {
+		if got := string(knownLine(&report.Known{Commands: 1, Directories: d})); !strings.HasSuffix(got, want) || want == "" && strings.Contains(got, "directories:") {
+			t.Errorf("%+v: %q, want %q", d, got, want)
+		}
+	}
+}
+
 // TestDoctorTellsOfCompilesDoneTwice: of more than a few, with a reason and a file.
 func TestDoctorTellsOfCompilesDoneTwice(t *testing.T) {
 	s := doctorShell(t)

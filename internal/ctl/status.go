@@ -281,7 +281,13 @@ func knownLine(k *report.Known) (line []byte) {
 	if k.Dropped > 0 {
 		line = fmt.Appendf(line, "; %s dropped since for want of memory (manager.inputs)", figure.Count(int(k.Dropped), "command"))
 	}
-	return append(line, '\n')
+	line = append(line, '\n')
+	if d := &k.Directories; d.Short && d.Most > 0 {
+		line = fmt.Appendf(line, "directories: the kernel watches %d, as many as it may (a quarter of fs.inotify.max_user_watches); the others are looked at for each job\n", d.Watched)
+	} else if d.Short {
+		line = append(line, "directories: the kernel watches none (fs.inotify.max_user_instances, max_user_watches); they are looked at for each job\n"...)
+	}
+	return line
 }
 
 // searchesText says what was seen of compilers that were watched, or nothing if there were none.

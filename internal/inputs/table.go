@@ -88,13 +88,18 @@ type Stats struct {
 	Bytes              int64  // that it takes, about
 	Most               int64  // Options.Memory
 	Dropped            uint64 // units, for want of memory
+	// Watched is how many directories the kernel tells of, and MostWatched of how many it may; Short is set if there are more, each of
+	// which is looked at for each job.
+	Watched, MostWatched int
+	Short                bool
 }
 
 // Stats returns how much t knows.
 func (t *Table) Stats() Stats {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units), Bytes: t.takes, Most: t.o.Memory, Dropped: t.dropped}
+	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units), Bytes: t.takes, Most: t.o.Memory, Dropped: t.dropped,
+		Watched: len(t.watcher.dirs), MostWatched: t.watcher.most, Short: t.watcher.opened && (len(t.watcher.dirs) >= t.watcher.most || t.watcher.denied)}
 }
 
 // join begins a generation of checks, unless one has begun since came, which is what begun was when a request came: what is

@@ -50,6 +50,7 @@ type watcher struct {
 	table  string           // the table of mounts; "": this process's
 	opened bool             // it was tried to open the files
 	most   int              // watches; 0: the kernel tells nothing
+	denied bool             // the kernel has refused one, as the user has as many as it allows
 	dirs   map[int32][]*dir // by watch: the spellings of a directory
 	era    uint64           // counts what puts all directories in doubt
 }
@@ -207,6 +208,7 @@ func (t *Table) listenTo(d *dir) {
 	// By the open file, so that it is the inode of st whatever the path leads to by now.
 	wd, err := unix.InotifyAddWatch(w.events, fmt.Sprint("/proc/self/fd/", fd), watchFor)
 	if err != nil {
+		w.denied = w.denied || err == unix.ENOSPC
 		return // too many, or it may not be read
 	}
 	d.watch = &watch{wd: int32(wd), dev: st.Dev, ino: st.Ino}

@@ -203,6 +203,9 @@ func TestWatchesEnd(t *testing.T) {
 	if n := len(w.tab.watcher.dirs); n != 3 {
 		t.Errorf("%d of 3 directories are watched", n)
 	}
+	if st := w.tab.Stats(); st.Watched != 3 || st.MostWatched != 3 || !st.Short {
+		t.Errorf("the table says %+v", st)
+	}
 	for i, name := range []string{"c/m/n.h", "b/m/h.h", "a/m/h.h"} {
 		put(t, w.dir+"/"+name, fmt.Sprintf("int v%d;\n", i))
 		if got, want := w.resolve(w.tab), w.resolve(New(Options{})); !slices.Equal(got, want) {

@@ -26,7 +26,8 @@ func (m *Manager) Status() report.Status {
 	_, s.Waiting.Local = m.turns.local.Load()
 
 	known := m.known.Stats()
-	s.Known = report.Known{Commands: known.Units, Files: known.Files, Bytes: 2 * known.Bytes, Most: 2 * known.Most, Dropped: known.Dropped}
+	s.Known = report.Known{Commands: known.Units, Files: known.Files, Bytes: 2 * known.Bytes, Most: 2 * known.Most, Dropped: known.Dropped,
+		Directories: report.Directories{Watched: known.Watched, Most: known.MostWatched, Short: known.Short}}
 	seen := m.known.Watched()
 	s.Known.Searches = report.Searches{Watched: seen.Watched, Here: seen.Doubtful, Because: seen.Last, Unseen: seen.Unseen}
 	s.Underway = m.underway.List(time.Now())

@@ -72,8 +72,17 @@ type Known struct {
 	Most     int64 `json:"most_bytes"` // at most (manager.inputs)
 	// Dropped counts the commands that went for want of memory. Their files are looked at anew when they come again.
 	Dropped uint64 `json:"dropped"`
+	// Directories are watched for changes by the kernel. If Short, there are more than it watches, each of which is looked at for each job.
+	Directories Directories `json:"directories"`
 	// Searches is what was seen of compilers that were watched while they looked for headers.
 	Searches Searches `json:"searches"`
+}
+
+// Directories says how many directories the kernel watches for a manager.
+type Directories struct {
+	Watched int  `json:"watched"`
+	Most    int  `json:"most"` // 0: none can be watched, or none was wanted yet
+	Short   bool `json:"short"`
 }
 
 // Searches counts combinations of a compiler, words, variables and texts.
