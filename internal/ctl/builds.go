@@ -23,16 +23,21 @@ func (c *ctl) buildsCommand() *cobra.Command {
 	var asJSON bool
 	var page string
 	cmd := &cobra.Command{
-		Use:   "builds [BUILD]",
+		Use:   "builds [BUILD [BUILD]]",
 		Short: "Show past builds that ran under rdistcc build",
 		Long: "Lists the builds that ran under `rdistcc build`, the newest first: how long each took, how many commands it had,\n" +
 			"which part of them ran on hosts or came from the cache, and how much longer it would have taken without the farm.\n" +
-			"With the number of a build, it shows what was shown at its end. With --report, it writes a page on that build, or the\n" +
-			"last one, as one HTML file: what ran where and when, why the rest ran here, what headers cost. The last 50 builds are kept.",
-		Example: "  rdistcc builds\n  rdistcc builds 12\n  rdistcc builds 12 --report build.html\n  rdistcc builds --json | jq '.[0].gain.alone_ns'",
-		Args:    cobra.MaximumNArgs(1),
+			"With the number of a build, it shows what was shown at its end; with two, in what they differ, and which commands took\n" +
+			"longer in the later one. With --report, it writes a page on a build, or the last one, as one HTML file: what ran where\n" +
+			"and when, why the rest ran here, what headers cost. The last 50 builds are kept.",
+		Example: "  rdistcc builds\n  rdistcc builds 12\n  rdistcc builds 11 12\n  rdistcc builds 12 --report build.html\n  rdistcc builds --json | jq '.[0].gain.alone_ns'",
+		Args:    cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case len(args) == 2 && cmd.Flags().Changed("report"):
+				return failf(reason.ExitArguments, "--report writes a page on one build")
+			case len(args) == 2:
+				return c.compareBuilds(args[0], args[1], asJSON)
 			case cmd.Flags().Changed("report") && asJSON:
 				return failf(reason.ExitArguments, "--json prints a build, and --report writes a page on it: give one of them")
 			case cmd.Flags().Changed("report"):
