@@ -14,12 +14,14 @@ import (
 // measured in whole intervals.
 func (c *Config) tickTime() time.Duration { return max(c.Heartbeat/2, 1) }
 
+// ticksBegan is when all links would have ticked first.
+var ticksBegan = time.Now()
+
 // tick sends heartbeats, and ends a link whose daemon is silent or does not answer a Cancel. It returns when
 // the link has ended.
 func (l *Link) tick() {
 	every := l.c.tickTime()
-	now := time.Now()
-	t := time.NewTicker(max(now.Truncate(every).Add(every).Sub(now), 1)) // all links tick at the same time: the manager wakes once for them
+	t := time.NewTicker(max(every-time.Since(ticksBegan)%every, 1)) // all links tick at the same time: the manager wakes once for them
 	defer t.Stop()
 	aligned := false
 	for {
