@@ -57,6 +57,12 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 	return Driver{}, false
 }
 
+// ActsAs reports whether d does the same as o with the same words, whatever the environment has.
+func (d Driver) ActsAs(o Driver) bool {
+	d.above, d.targeted = o.above, o.targeted
+	return d == o
+}
+
 // above returns the directory above that of a program, or "".
 func above(program string) string {
 	dir, ok := strings.CutSuffix(program, "/bin/"+base(program))

@@ -77,7 +77,7 @@ func sources(b *job.Body, tc Compiler, text [][]byte, image bool) (*compile.Plan
 		}
 	}
 	// One clang acts as several compilers, by its name.
-	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || d != here {
+	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || !d.ActsAs(here) {
 		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
 	}
 	if name, what := compile.Unasked(d.Family, b); what != "" {
