@@ -12,8 +12,9 @@ const (
 	// batchScratch holds headers, trailers and copied payload.
 	batchScratch = 64 << 10
 	// batchBytes ends a batch: after the CRC pass over this much, the data is still in the
-	// cache for the system call that follows. Half of it took a tenth more CPU time.
-	batchBytes = 512 << 10
+	// cache for the system call that follows. Twice as much takes a tenth less CPU time, but where no acknowledgements are
+	// told, a batch is also what shows that a slow connection moves: at 100 KB/s this one takes 2.6 s.
+	batchBytes = 256 << 10
 	// batchBufs stays below IOV_MAX (1024).
 	batchBufs = 512
 	// fpduOverhead is the most scratch that an FPDU takes besides its payload.
