@@ -135,7 +135,7 @@ func TestSum(t *testing.T) {
 }
 
 // TestModule: if a compile makes a module of clang's, all of the compiler's directories are in the Set, and its result
-// depends on times.
+// depends on times. Otherwise a clang that reads from one of them is shown the others too, and a gcc is not.
 func TestModule(t *testing.T) {
 	dir := t.TempDir()
 	old := time.Now().Add(-time.Hour)
@@ -153,15 +153,19 @@ func TestModule(t *testing.T) {
 		}
 	}
 	own := []string{dir + "/own/read", dir + "/own/../unread"}
-	for _, module := range []bool{false, true} {
-		q := &Query{Key: "k", Source: "x.cppm", Cwd: dir, Own: own, Missing: []string{dir + "/none"}, Module: module}
+	for _, x := range []struct {
+		module, gcc bool
+		dirs        []string
+	}{{false, true, nil}, {false, false, own[1:]}, {true, false, own}} {
+		module := x.module
+		q := &Query{Key: "k", Source: "x.cppm", Cwd: dir, Own: own, Missing: []string{dir + "/none"}, Module: module, GCC: x.gcc}
 		s, err := New(Options{}).Resolve(q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range own {
-			if slices.Contains(s.Dirs, d) != module {
-				t.Errorf("module %v: directories %q", module, s.Dirs)
+			if slices.Contains(s.Dirs, d) != slices.Contains(x.dirs, d) {
+				t.Errorf("module %v, gcc %v: directories %q, want %q", module, x.gcc, s.Dirs, x.dirs)
 			}
 		}
 		if s.Timed != module || slices.Contains(s.Dirs, dir+"/none") || len(s.Files) != 2 {

@@ -77,7 +77,7 @@ var Distance = &exp.Experiment{
 	Defaults: []exp.Default{
 		{What: "the manager keeps connections", Where: "pkg/connmgr/farm/pool.go"},
 		{What: "jobs travel by RDMA Write, unasked, into slots that credits name", Where: "pkg/connmgr/link/write.go"},
-		{What: "the stack takes BBR where the kernel has it", Where: "pkg/iwarp/sock_linux.go"},
+		{What: "the stack takes BBR where the kernel has it", Where: "internal/tcpaddr/same.go"},
 	},
 }
 
