@@ -338,6 +338,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		Copies:        c.Cache.Replicas,
 		NoBackFill:    !c.Cache.BackFill,
 		BaseDir:       c.Cache.BaseDir,
+		KeepHere:      c.Cache.Here,
 		Wait:          c.Waiting(),
 		Slots:         c.Buffers.SlotsFor(memory),
 		SlotSize:      int64(c.Buffers.Slot),

@@ -191,6 +191,7 @@ type Cache struct {
 	// Tiers are those that are used, in the order in which they are asked, each NAME or NAME:MODE; none = all that are set up.
 	Tiers    []string `yaml:"tiers"`
 	BackFill bool     `yaml:"back-fill"` // what is found in a tier is kept in those in front of it
+	Here     bool     `yaml:"here"`      // what compiles on this machine come to is kept as well
 	Redis    Redis    `yaml:"redis"`
 	S3       S3       `yaml:"s3"`
 	REAPI    REAPI    `yaml:"reapi"`

@@ -38,6 +38,10 @@ func (c *client) watchHere() bool {
 	}
 	why := ""
 	switch k := c.here.k; {
+	case !c.m.o.KeepHere:
+		why = "nothing here shows that it reads no other files (cache.here)"
+	case c.record.Reason == reason.Diagnostics:
+		why = "a host, which shows it nothing else, came to something else"
 	case c.lease.Command == nil:
 		why = "the wrapper was not to say what it is made from"
 	case k == nil:

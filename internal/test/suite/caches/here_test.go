@@ -33,6 +33,9 @@ func alone(t *testing.T) *site {
 	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{})); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.AddSettings("farm.yaml", "cache: {here: true}\n"); err != nil {
+		t.Fatal(err)
+	}
 	f.Vars = []string{"RDISTCC_CACHE=on", "RDISTCC_HOSTS=", "RDISTCC_VERBOSE=0", "LC_ALL=C"}
 	s.startManager()
 	return s
@@ -210,7 +213,7 @@ func TestRanHereMeanwhile(t *testing.T) {
 
 // TestRanHereBesideHosts: what ran here although there are hosts, because none was to be had, is kept too.
 func TestRanHereBesideHosts(t *testing.T) {
-	s := start(t, "")
+	s := start(t, "cache: {here: true}\n")
 	s.Vars = append(s.Vars, "RDISTCC_MODE=auto", "RDISTCC_VERBOSE=0")
 	s.write("a.c", "int x;\n")
 	s.write("b.c", "int y;\n")
