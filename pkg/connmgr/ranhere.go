@@ -38,8 +38,6 @@ func (c *client) watchHere() bool {
 	}
 	why := ""
 	switch k := c.here.k; {
-	case !c.m.o.KeepHere:
-		why = "nothing here shows that it reads no other files (cache.here)"
 	case c.record.Reason == reason.Diagnostics:
 		why = "a host, which shows it nothing else, came to something else"
 	case c.lease.Command == nil:
@@ -48,6 +46,8 @@ func (c *client) watchHere() bool {
 		why = c.unknownHere()
 	case !c.names(k).ok:
 		why = "it may depend on when it runs"
+	case !c.m.o.KeepHere:
+		why = "nothing here shows that it reads no other files (cache.here)"
 	default:
 		c.here.guard, why = c.m.known.Guard(k)
 	}
