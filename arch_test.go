@@ -118,7 +118,7 @@ var edges = map[string][]string{
 	"internal/identity/authority": {"internal/identity"}, // whose roles a certificate is for
 	"internal/identity/psk":       {},
 	"internal/inflight":           {},
-	"internal/inputs":             {"internal/job", "internal/sources", "internal/stamp", "internal/unit", "pkg/resultcache"}, // looks through texts as the wrapper does; sums up what it finds as a host does
+	"internal/inputs":             {"internal/vigil", "internal/job", "internal/sources", "internal/stamp", "internal/unit", "pkg/resultcache"}, // looks through texts as the wrapper does; sums up what it finds as a host does
 	"internal/lookups":            {},
 	"internal/job":                {"internal/unit", "internal/wire"},
 	"internal/jobserver":          {}, // what the wrapper asks of a make above it

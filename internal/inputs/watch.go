@@ -1,19 +1,16 @@
 package inputs
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/vigil"
 )
 
 // An include may be in hundreds of directories, so a command depends on more directories than files. The kernel can tell what
@@ -41,10 +38,8 @@ const (
 
 // watcher is what the kernel tells a Table.
 type watcher struct {
-	on     atomic.Bool // the kernel tells something; what follows is then set
-	events int         // inotify's file
-	mounts int         // the table of mounts
-	buf    []byte      // guarded by Table.turns
+	on     atomic.Bool // the kernel tells something; kernel is then set, whose Listen Table.turns guards
+	kernel *vigil.Kernel
 
 	// Guarded by Table.mu.
 	table  string           // the table of mounts; "": this process's
@@ -65,30 +60,12 @@ type watch struct {
 }
 
 // open has the kernel asked. What fails leaves w without watches.
-func (w *watcher) open(t *Table) {
+func (w *watcher) open() {
 	w.opened, w.dirs, w.era = true, make(map[int32][]*dir), 1
-	var limit int
-	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
-	if _, scan := fmt.Sscan(string(text), &limit); err != nil || scan != nil {
-		return
+	if w.kernel = vigil.Open(w.table); w.kernel != nil {
+		w.most = min(mostWatched, w.kernel.Limit/shareWatched)
+		w.on.Store(true)
 	}
-	events, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return
-	}
-	mounts, err := unix.Open(cmp.Or(w.table, "/proc/self/mountinfo"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		_ = unix.Close(events)
-		return
-	}
-	runtime.AddCleanup(t, func(fds [2]int) {
-		for _, fd := range fds {
-			_ = unix.Close(fd)
-		}
-	}, [2]int{events, mounts})
-	w.events, w.mounts, w.buf = events, mounts, make([]byte, 64<<10)
-	w.most = min(mostWatched, limit/shareWatched)
-	w.on.Store(true)
 }
 
 // told is what the kernel has told since it was asked before.
@@ -105,34 +82,11 @@ type toldName struct {
 
 // listen returns what the kernel has told. It is called by the owner of Table.turns.
 func (w *watcher) listen() (x told) {
-	fds := [...]unix.PollFd{{Fd: int32(w.events), Events: unix.POLLIN}, {Fd: int32(w.mounts), Events: unix.POLLPRI}}
-	for {
-		_, err := unix.Poll(fds[:], 0)
-		if err == unix.EINTR {
-			continue
-		}
-		x.lost = err != nil || fds[1].Revents != 0
-		break
-	}
-	for fds[0].Revents != 0 {
-		n, err := unix.Read(w.events, w.buf)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			return x
-		case err != nil || n <= 0:
-			x.lost = true
-			return x
-		}
-		for b := w.buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			mask, size := binary.NativeEndian.Uint32(b[4:]), int(binary.NativeEndian.Uint32(b[12:]))
-			name := b[unix.SizeofInotifyEvent : unix.SizeofInotifyEvent+size]
-			x.lost = x.lost || mask&unix.IN_Q_OVERFLOW != 0
-			x.names = append(x.names, toldName{int32(binary.NativeEndian.Uint32(b)), mask&unix.IN_IGNORED != 0, strings.TrimRight(string(name), "\x00")})
-			b = b[unix.SizeofInotifyEvent+size:]
-		}
-	}
+	lost := w.kernel.Listen(func(wd int32, mask uint32, name string) {
+		x.lost = x.lost || mask&unix.IN_Q_OVERFLOW != 0
+		x.names = append(x.names, toldName{wd, mask&unix.IN_IGNORED != 0, name})
+	})
+	x.lost = x.lost || lost
 	return x
 }
 
@@ -189,7 +143,7 @@ func (t *Table) wanted(d *dir) bool {
 func (t *Table) listenTo(d *dir) {
 	w := &t.watcher
 	if !w.opened {
-		w.open(t)
+		w.open()
 	}
 	d.deaf = w.era // not to be tried again soon
 	if w.most == 0 {
@@ -206,7 +160,7 @@ func (t *Table) listenTo(d *dir) {
 		return
 	}
 	// By the open file, so that it is the inode of st whatever the path leads to by now.
-	wd, err := unix.InotifyAddWatch(w.events, fmt.Sprint("/proc/self/fd/", fd), watchFor)
+	wd, err := unix.InotifyAddWatch(w.kernel.Events, fmt.Sprint("/proc/self/fd/", fd), watchFor)
 	if err != nil {
 		w.denied = w.denied || err == unix.ENOSPC
 		return // too many, or it may not be read
@@ -243,7 +197,7 @@ func (t *Table) ignore(d *dir) {
 		return
 	}
 	delete(w.dirs, wd)
-	_, _ = unix.InotifyRmWatch(w.events, uint32(wd)) // it may have ended by itself
+	_, _ = unix.InotifyRmWatch(w.kernel.Events, uint32(wd)) // it may have ended by itself
 }
 
 // confirm records that the path of d, whose parent was checked, leads to the inode in st, and ends its watch if that is another one.

@@ -7,10 +7,6 @@
 package vigil
 
 import (
-	"encoding/binary"
-	"fmt"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -66,10 +62,8 @@ func whatOf(mask uint32) What {
 type Watcher struct {
 	mu     sync.Mutex // guards everything below
 	opened bool
-	events int // inotify's file
-	mounts int // the table of mounts
+	kernel *Kernel
 	most   int // watches; 0: there are none to be had
-	buf    []byte
 
 	dirs   map[string]int32   // watches by path; they stay when a Vigil ends, as the next one will want them
 	paths  map[int32][]string // the same, by watch
@@ -173,27 +167,9 @@ func join(dir, name string) string {
 func (w *Watcher) open() {
 	w.opened = true
 	w.dirs, w.paths, w.active = make(map[string]int32), make(map[int32][]string), make(map[*Vigil]struct{})
-	var limit int
-	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
-	if _, scan := fmt.Sscan(string(text), &limit); err != nil || scan != nil {
-		return
+	if w.kernel = Open(""); w.kernel != nil {
+		w.most = min(mostWatched, w.kernel.Limit/shareWatched)
 	}
-	events, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return
-	}
-	mounts, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		_ = unix.Close(events)
-		return
-	}
-	runtime.AddCleanup(w, func(fds [2]int) {
-		for _, fd := range fds {
-			_ = unix.Close(fd)
-		}
-	}, [2]int{events, mounts})
-	w.events, w.mounts, w.buf = events, mounts, make([]byte, 64<<10)
-	w.most = min(mostWatched, limit/shareWatched)
 }
 
 // watch watches a directory, if it exists. It reports whether the kernel tells of what comes and goes there.
@@ -201,7 +177,7 @@ func (w *Watcher) watch(dir string) bool {
 	if _, known := w.dirs[dir]; known {
 		return true
 	}
-	wd, err := unix.InotifyAddWatch(w.events, dir, watchFor)
+	wd, err := unix.InotifyAddWatch(w.kernel.Events, dir, watchFor)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR:
@@ -214,36 +190,10 @@ func (w *Watcher) watch(dir string) bool {
 	return true
 }
 
-// listen takes in what the kernel has told.
+// listen takes in what the kernel has told. What comes after a reset is of watches that are no more.
 func (w *Watcher) listen() {
-	fds := [...]unix.PollFd{{Fd: int32(w.events), Events: unix.POLLIN}, {Fd: int32(w.mounts), Events: unix.POLLPRI}}
-	for {
-		_, err := unix.Poll(fds[:], 0)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || fds[1].Revents != 0 {
-			w.reset()
-		}
-		break
-	}
-	for fds[0].Revents != 0 {
-		n, err := unix.Read(w.events, w.buf)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			return
-		case err != nil || n <= 0:
-			w.reset()
-			return
-		}
-		for b := w.buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			mask, size := binary.NativeEndian.Uint32(b[4:]), int(binary.NativeEndian.Uint32(b[12:]))
-			name := b[unix.SizeofInotifyEvent : unix.SizeofInotifyEvent+size]
-			w.heed(int32(binary.NativeEndian.Uint32(b)), mask, strings.TrimRight(string(name), "\x00"))
-			b = b[unix.SizeofInotifyEvent+size:]
-		}
+	if w.kernel.Listen(w.heed) {
+		w.reset()
 	}
 }
 
@@ -282,14 +232,14 @@ func (w *Watcher) drop(wd int32) {
 	}
 	if _, known := w.paths[wd]; known {
 		delete(w.paths, wd)
-		_, _ = unix.InotifyRmWatch(w.events, uint32(wd)) // it may have ended by itself
+		_, _ = unix.InotifyRmWatch(w.kernel.Events, uint32(wd)) // it may have ended by itself
 	}
 }
 
 // reset ends all watches, and what Vigils know.
 func (w *Watcher) reset() {
 	for wd := range w.paths {
-		_, _ = unix.InotifyRmWatch(w.events, uint32(wd))
+		_, _ = unix.InotifyRmWatch(w.kernel.Events, uint32(wd))
 	}
 	clear(w.paths)
 	clear(w.dirs)
