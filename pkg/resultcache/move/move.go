@@ -140,7 +140,7 @@ func (b Base) Command(body *job.Body) (c *job.Body, ok bool) {
 			named = named || b.Hide(kv) != kv
 		}
 	}
-	if named && (!mapped || matched) {
+	if named && (!mapped || matched) || b.debugged(body) {
 		return nil, false
 	}
 	d := *body
@@ -152,6 +152,30 @@ func (b Base) Command(body *job.Body) (c *job.Body, ok bool) {
 	}
 	return &d, true
 }
+
+// debugged reports whether the compiler writes the job's directory into debug information for certain: no result of such a command
+// can be shared, so none is looked for. It takes the directory from PWD, if that leads there.
+func (b Base) debugged(body *job.Body) (is bool) {
+	for _, w := range body.Args {
+		switch {
+		case strings.Contains(w, "prefix-map"), strings.Contains(w, "compilation-dir"), strings.HasPrefix(w, "-Wp,"), strings.HasPrefix(w, "-Wa,"):
+			return false
+		case slices.Contains(debugging, w):
+			is = true
+		case strings.HasPrefix(w, "-g"): // -g0, or another form of which this knows nothing
+			is = false
+		}
+	}
+	for _, kv := range body.Env {
+		if dir, set := strings.CutPrefix(kv, "PWD="); set && b.Hide(dir) == dir {
+			return false
+		}
+	}
+	return is && slices.ContainsFunc(body.Outputs, func(o unit.Output) bool { return o.Kind == unit.OutputObject })
+}
+
+// debugging are options that turn debug information on.
+var debugging = []string{"-g", "-g1", "-g2", "-g3", "-ggdb", "-ggdb3", "-gdwarf-4", "-gdwarf-5"}
 
 // written are options whose argument names an output, or stands in rules for make.
 var written = []string{"-o", "-MF", "-MT", "-MQ"}

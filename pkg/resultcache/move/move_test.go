@@ -60,6 +60,13 @@ func TestCommand(t *testing.T) {
 		"-gsplit-dwarf -c ../a.c":                           false,
 		"-fprofile-arcs -c ../a.c":                          false,
 		"-ffile-prefix-map=/elsewhere=. -I$B/inc -c ../a.c": false,
+		// Debug information names the working directory.
+		"-O2 -g -c ../a.c":                       false,
+		"-ggdb3 -g -c ../a.c":                    false,
+		"-g -g0 -c ../a.c":                       true,
+		"-g -fdebug-prefix-map=$B=. -c ../a.c":   true,
+		"-g -fdebug-compilation-dir=. -c ../a.c": true,
+		"-g -Wa,-g -c ../a.c":                    true,
 		// No map applies to a macro of the command.
 		"-ffile-prefix-map=$B=. -DROOT=\"$B\" -c a.c":                                           false,
 		"-ffile-prefix-map=$B=. -D ROOT=\"$B\" -c a.c":                                          false,
@@ -111,6 +118,17 @@ func TestCommand(t *testing.T) {
 	b.Env = append(b.Env, "CPATH=/b/inc")
 	if _, ok := Base("/b").Command(b); ok {
 		t.Error("a variable names a directory below the base")
+	}
+}
+
+// TestCommandOfBazel: a compiler that is to take its directory from a PWD that names none in particular writes that one.
+func TestCommandOfBazel(t *testing.T) {
+	body := &job.Body{Argv0: "gcc", Compiler: "/usr/bin/gcc-12", Cwd: "/home/a", Name: "a.c", Args: []string{"-g", "-c", "a.c"}, Outputs: []unit.Output{{Name: "a.o"}}}
+	for pwd, want := range map[string]bool{"/proc/self/cwd": true, "/home/a": false, "/home/a/": false, "/home/ab": true} {
+		body.Env = []string{"A=b", "PWD=" + pwd}
+		if _, ok := Base("/home/a").Command(body); ok != want {
+			t.Errorf("PWD=%s: %v, want %v", pwd, ok, want)
+		}
 	}
 }
 
