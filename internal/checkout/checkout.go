@@ -85,14 +85,17 @@ const (
 func (r *Roots) Of(dir string) string {
 	now := time.Now()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if x, ok := r.known[dir]; ok && now.Sub(x.at) < lasts {
+	x, ok := r.known[dir]
+	r.mu.Unlock()
+	if ok && now.Sub(x.at) < lasts {
 		return x.dir
 	}
+	x = root{Root(dir), now} // a file system may take its time, which is not that of others
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.known == nil || len(r.known) >= mostKnown {
 		r.known = make(map[string]root)
 	}
-	x := root{Root(dir), now}
 	r.known[dir] = x
 	return x.dir
 }

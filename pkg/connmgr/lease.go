@@ -40,7 +40,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	var k *known.Job
 	why := ""
-	if ok && c.lease.Command != nil && (c.mayFind() || c.mayKeep() && alone != nil) {
+	if ok && c.lease.Command != nil && (c.mayFind() || alone != nil && c.mayKeepHere()) {
 		if k, why = c.know(native); k != nil && c.mayFind() {
 			if done, err := c.onCached(k); done {
 				return err
@@ -123,7 +123,7 @@ func (c *client) prepare() (alone, no *ipc.GoLocal) {
 	}
 	if c.list.Empty() {
 		alone = &ipc.GoLocal{Reason: reason.NoHosts, Code: reason.ExitNoHosts, Detail: c.noHostsLine()}
-		if !c.mayFind() && !c.mayKeep() || c.identify() != nil {
+		if !c.mayFind() && !c.mayKeepHere() || c.identify() != nil {
 			return nil, alone
 		}
 		return alone, nil

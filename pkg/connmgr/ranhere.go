@@ -20,8 +20,8 @@ import (
 )
 
 // What a compile came to on this machine is what a host would have answered, since that is why a host's answer may take its place.
-// It is kept under the same name, if the compile has read what the name says, has written its outputs itself, and the compiler was
-// the same one to its end.
+// It is kept under the same name, if what the name says was there all the time, the compile has written its outputs itself, and the
+// compiler was the same one to its end. That it has read nothing else is not known, so this is for those who ask for it (KeepHere).
 
 // ranHere is what a client knows of a compile that runs on this machine.
 type ranHere struct {
@@ -29,6 +29,9 @@ type ranHere struct {
 	guard  *known.Guard // watches over the compile, or nil
 	missed string       // why the cache has had no result
 }
+
+// mayKeepHere reports whether what the command comes to on this machine may be kept.
+func (c *client) mayKeepHere() bool { return c.m.o.KeepHere && c.mayKeep() }
 
 // watchHere begins to watch over a compile that is about to run here, if its result may be kept. It reports whether it does. The
 // record says why not if the cache was asked in vain.

@@ -16,8 +16,14 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
-// alone starts a manager without any host.
+// alone starts a manager without any host that keeps what runs here.
 func alone(t *testing.T) *site {
+	t.Helper()
+	return aloneWith(t, "cache: {here: true}\n")
+}
+
+// aloneWith starts a manager without any host. settings are added to its own.
+func aloneWith(t *testing.T, settings string) *site {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("builds the programs and starts a manager")
@@ -33,7 +39,7 @@ func alone(t *testing.T) *site {
 	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{})); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.AddSettings("farm.yaml", "cache: {here: true}\n"); err != nil {
+	if err := f.AddSettings("farm.yaml", settings); err != nil {
 		t.Fatal(err)
 	}
 	f.Vars = []string{"RDISTCC_CACHE=on", "RDISTCC_HOSTS=", "RDISTCC_VERBOSE=0", "LC_ALL=C"}
@@ -144,6 +150,26 @@ func TestRanHereNotKept(t *testing.T) {
 	}
 	if n := len(s.kept()); n != 0 {
 		t.Errorf("%d results are kept", n)
+	}
+}
+
+// TestRanHereByDefault: nothing that runs here is kept unless that is asked for, since a compile here may read a file of which nobody knows,
+// and why says what to set.
+func TestRanHereByDefault(t *testing.T) {
+	s := aloneWith(t, "")
+	s.write("a.c", "__asm__(\".inc\" \"bin \\\"data.bin\\\"\");\nint v;\n")
+	for _, text := range []string{"one\n", "two\n"} {
+		s.write("data.bin", text)
+		s.compiles("local:no-hosts", "gcc", "-c", "a.c")
+		if object, err := os.ReadFile(filepath.Join(s.work, "a.o")); err != nil || !strings.Contains(string(object), text) {
+			t.Fatalf("the object lacks %q: %v", text, err)
+		}
+	}
+	if n := len(s.kept()); n > 0 {
+		t.Errorf("%d results are kept", n)
+	}
+	if why := s.why("a.c"); !strings.Contains(why, "its result is not kept") || !strings.Contains(why, "cache.here") {
+		t.Errorf("why: %s", why)
 	}
 }
 
