@@ -13,10 +13,8 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rdistcc/rdistcc/internal/builds"
 	"github.com/rdistcc/rdistcc/internal/costs"
@@ -38,7 +36,6 @@ var (
 
 	page = template.Must(template.New("page").Funcs(template.FuncMap{
 		"digits": figure.Digits, "bytes": figure.Bytes, "count": figure.Count, "remedy": reason.Remedy,
-		"share": func(part, of int) string { return figure.Percent(uint64(max(part, 0)), uint64(max(of, 0))) },
 	}).Parse(pageHTML))
 )
 
@@ -48,7 +45,6 @@ type view struct {
 	JS    template.JS
 	Build *builds.Build
 	Title string
-	Dir   string // that names are relative to
 	Facts []fact
 	Time  *timeline
 	Units []unit
@@ -79,14 +75,14 @@ type header struct {
 
 // step is a command that the end of the build waited for, and how long nothing of the build ran before it.
 type step struct {
-	Name, Place, Kind string
-	Gap, Took         time.Duration
+	Name, Place string
+	Gap, Took   time.Duration
 }
 
 // Write writes the page of a build that has ended. jobs are its commands, which it sorts; c may be nil.
 func Write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
 	slices.SortFunc(jobs, func(x, y report.JobRecord) int { return cmp.Or(x.Began.Compare(y.Began), cmp.Compare(x.ID, y.ID)) })
-	v := &view{CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Build: b, Dir: b.Dir, Title: fmt.Sprintf("Build %d", b.ID), Facts: factsOf(b), Costs: c}
+	v := &view{CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Build: b, Title: fmt.Sprintf("Build %d", b.ID), Facts: factsOf(b), Costs: c}
 	v.Time = timelineOf(b, jobs)
 	for i := range jobs {
 		v.Units = append(v.Units, unitOf(b, &jobs[i]))
@@ -98,7 +94,7 @@ func Write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Repor
 	if c != nil {
 		for i := range c.Headers[:min(len(c.Headers), maxRows)] {
 			h := &c.Headers[i]
-			v.Heads = append(v.Heads, header{Name: near(b.Dir, h.Name()), More: len(h.Files) - 1, CPU: h.CPU, Touch: h.Touch, Units: h.Units, Changes: h.Changes})
+			v.Heads = append(v.Heads, header{Name: figure.Near(b.Dir, h.Name()), More: len(h.Files) - 1, CPU: h.CPU, Touch: h.Touch, Units: h.Units, Changes: h.Changes})
 		}
 		v.Tree = treemapOf(b.Dir, c)
 	}
@@ -140,24 +136,7 @@ func nameOf(b *builds.Build, r *report.JobRecord) string {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(r.Cwd, name)
 	}
-	return printable(near(b.Dir, name))
-}
-
-// printable returns a name with what cannot be seen, or would turn the direction of text, as in a string of Go.
-func printable(name string) string {
-	if strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) || !utf8.ValidString(name) {
-		q := strconv.Quote(name)
-		return q[1 : len(q)-1]
-	}
-	return name
-}
-
-// near returns a name as it is seen from dir, if it is below.
-func near(dir, name string) string {
-	if rest, ok := strings.CutPrefix(name, dir+"/"); ok && dir != "" {
-		return rest
-	}
-	return name
+	return figure.Printable(figure.Near(b.Dir, name))
 }
 
 // placeOf says where a command ran.
@@ -212,7 +191,7 @@ func pathOf(b *builds.Build, jobs []report.JobRecord) []step {
 		if n > 0 {
 			before = byEnd[n-1].Ended
 		}
-		path = append(path, step{nameOf(b, r), placeOf(r), kindOf(r), max(r.Began.Sub(before), 0), max(r.Ended.Sub(r.Began), 0)})
+		path = append(path, step{nameOf(b, r), placeOf(r), max(r.Began.Sub(before), 0), max(r.Ended.Sub(r.Began), 0)})
 	}
 	slices.Reverse(path)
 	return path

@@ -2,6 +2,7 @@ package buildpage
 
 import (
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/costs"
@@ -71,14 +72,14 @@ func treemapOf(dir string, c *costs.Report) *treemap {
 				a = area{X: x + at, Y: y, Width: long, Height: thick}
 			}
 			at += long
-			a.Name = base(head.Name())
-			a.System = near(dir, head.Name()) == head.Name()
+			a.Name = path.Base(head.Name())
+			a.System = figure.Near(dir, head.Name()) == head.Name()
 			a.Wide = a.Width > 7*float64(len([]rune(a.Name)))+6 && a.Height > 16
 			others := ""
 			if k := len(head.Files) - 1; k > 0 {
 				others = fmt.Sprintf(" and %s always read with it", figure.Count(k, "other"))
 			}
-			a.Title = fmt.Sprintf("%s%s: %s over %s", near(dir, head.Name()), others, figure.Digits(head.CPU), figure.Count(head.Units, "unit"))
+			a.Title = fmt.Sprintf("%s%s: %s over %s", figure.Near(dir, head.Name()), others, figure.Digits(head.CPU), figure.Count(head.Units, "unit"))
 			m.Areas = append(m.Areas, a)
 		}
 		if w < h {
@@ -96,14 +97,4 @@ func ratio(sum, one, side float64) float64 {
 	thick := sum / side
 	long := one / thick
 	return max(thick/long, long/thick)
-}
-
-// base returns the last part of a name.
-func base(name string) string {
-	for i := len(name) - 1; i >= 0; i-- {
-		if name[i] == '/' {
-			return name[i+1:]
-		}
-	}
-	return name
 }

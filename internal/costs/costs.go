@@ -8,11 +8,10 @@ package costs
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rdistcc/rdistcc/internal/costs/journal"
+	"github.com/rdistcc/rdistcc/internal/figure"
 )
 
 // Report says what compiles cost. Times are CPU times on a core of the build host. Names can be printed: one with other characters
@@ -129,7 +128,7 @@ func Of(l *journal.Log) *Report {
 	r.Known = len(known)
 	r.headers(l, known)
 	r.Cache = cacheOf(l, byUnit)
-	r.names(printable)
+	r.names(figure.Printable)
 	return r
 }
 
@@ -203,15 +202,4 @@ func (r *Report) names(by func(string) string) {
 	for i := range r.Cache.Missed {
 		r.Cache.Missed[i].File = by(r.Cache.Missed[i].File)
 	}
-}
-
-// printable returns a name as it can be printed.
-func printable(name string) string {
-	for _, c := range name {
-		if !strconv.IsPrint(c) || c == utf8.RuneError {
-			quoted := strconv.Quote(name)
-			return quoted[1 : len(quoted)-1]
-		}
-	}
-	return name
 }

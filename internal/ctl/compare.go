@@ -105,7 +105,7 @@ func within(dir, cwd, name string) string {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(cwd, name)
 	}
-	return near(dir, name)
+	return figure.Near(dir, name)
 }
 
 // compareText formats a comparison for people.
@@ -205,7 +205,7 @@ func compareReasons(a, b *builds.Build) []byte {
 // plus formats by how much a time has changed.
 func plus(d time.Duration) string {
 	if d < 0 {
-		return "-" + figure.Digits(-d)
+		return signed(d)
 	}
-	return "+" + figure.Digits(d)
+	return "+" + signed(d)
 }

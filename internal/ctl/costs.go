@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,7 +154,7 @@ func costsText(r *costs.Report, of string, top int) []byte {
 		}
 	}
 	unitRow := func(w io.Writer, u *costs.Unit) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", near(dir, u.Source), known(u.CPU > 0, figure.Digits(u.CPU)), shareOf(u.CPU, r.UnitsCPU),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", figure.Near(dir, u.Source), known(u.CPU > 0, figure.Digits(u.CPU)), shareOf(u.CPU, r.UnitsCPU),
 			known(u.Memory > 0, figure.Bytes(u.Memory)), known(u.Files > 0, figure.Bytes(u.Text)), known(u.Files > 0, fmt.Sprint(u.Files)), u.Compiles)
 	}
 	const unitColumns = "UNIT\tCPU\tSHARE\tMEMORY\tTEXT\tFILES\tCOMPILES"
@@ -201,7 +200,7 @@ func costsText(r *costs.Report, of string, top int) []byte {
 func whyMissed(dir string, m *costs.Miss) string {
 	switch m.Cause {
 	case costs.CauseChanged:
-		return near(dir, m.File) + " has changed"
+		return figure.Near(dir, m.File) + " has changed"
 	case costs.CauseCommand:
 		return "the command or the compiler has changed"
 	case costs.CauseFirst:
@@ -212,17 +211,9 @@ func whyMissed(dir string, m *costs.Miss) string {
 
 // headerName names a header, and says how many others are always read with it.
 func headerName(dir string, h *costs.Header) string {
-	name := near(dir, h.Name())
+	name := figure.Near(dir, h.Name())
 	if n := len(h.Files) - 1; n > 0 {
 		name += fmt.Sprintf(" (+%d)", n)
-	}
-	return name
-}
-
-// near returns a file's name as it is seen from dir, if it is below.
-func near(dir, name string) string {
-	if rest, ok := strings.CutPrefix(name, dir+"/"); ok && dir != "" {
-		return rest
 	}
 	return name
 }

@@ -1,10 +1,12 @@
-// Package figure formats numbers for people: amounts, durations and shares, with only meaningful digits.
+// Package figure formats for people: amounts, durations and shares, with only meaningful digits, and names of files.
 package figure
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Count formats a number of things: "1 file", "2 files".
@@ -79,4 +81,24 @@ func Bytes(n uint64) string {
 		x /= 1024
 	}
 	return fmt.Sprintf("%.1fTiB", x)
+}
+
+// Near returns a file's name as it is seen from dir, if it is below.
+func Near(dir, name string) string {
+	if rest, ok := strings.CutPrefix(name, dir+"/"); ok && dir != "" {
+		return rest
+	}
+	return name
+}
+
+// Printable returns a name as it is if it can be printed, else as a string of Go has it, without the quotes around it: what cannot
+// be seen, turns the direction of text or drives a terminal is written out.
+func Printable(name string) string {
+	for _, c := range name {
+		if !strconv.IsPrint(c) || c == utf8.RuneError {
+			quoted := strconv.Quote(name)
+			return quoted[1 : len(quoted)-1]
+		}
+	}
+	return name
 }
