@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -42,6 +43,7 @@ func (c *client) onControl(f *ipc.Control) error {
 			return c.refuse(reason.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may %s", c.m.uid, verb))
 		}
 	}
+	c.m.underway.Settle(settled)
 	switch verb {
 	case "status":
 		return c.reply(c.m.Status())
@@ -88,6 +90,10 @@ func (c *client) onControl(f *ipc.Control) error {
 	}
 	return c.refuse(reason.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
 }
+
+// settled bounds how long a question waits for commands that have just ended: a wrapper is gone a moment before its command is
+// recorded, and on a busy machine who runs `rdistcc why` next is sooner.
+const settled = 250 * time.Millisecond
 
 // hostStatus returns the state of the hosts of a list, in its order. A host that no job has asked for yet is
 // "unused".

@@ -158,6 +158,11 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 	return s
 }
 
+// neverGone is the connection of a wrapper that stays.
+type neverGone struct{ io.Closer }
+
+func (neverGone) Gone() bool { return false }
+
 // run does what the manager does for a wrapper's Lease and Submit.
 func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Result, *ipc.GoLocal) {
 	s.t.Helper()
@@ -165,7 +170,7 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.Session = ipcserver.Detached(ctx)
-	s.m.underway.Add(&c.place, io.NopCloser(nil))
+	s.m.underway.Add(&c.place, neverGone{io.NopCloser(nil)})
 	defer s.m.underway.Remove(&c.place)
 	c.record.Source, c.record.Build = f.Source, c.build()
 	if _, no := c.prepare(); no != nil {

@@ -26,7 +26,7 @@ func New() *Table { return &Table{open: make(map[*Command]struct{}), lastUse: ti
 // it is a question, such as status.
 type Command struct {
 	t    *Table // set once in Add
-	conn io.Closer
+	conn Conn
 
 	// guarded by t.mu
 	counts bool // Begin was called
@@ -41,8 +41,14 @@ type Command struct {
 	hosts  []string // the hosts that have it now
 }
 
+// Conn is the connection of a wrapper.
+type Conn interface {
+	io.Closer
+	Gone() bool // reports whether the wrapper has hung up
+}
+
 // Add adds c, whose connection is conn.
-func (t *Table) Add(c *Command, conn io.Closer) {
+func (t *Table) Add(c *Command, conn Conn) {
 	c.t, c.conn = t, conn
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,6 +72,26 @@ func (t *Table) HangUp() {
 	for c := range t.open {
 		_ = c.conn.Close() // it fails only if it is closed already
 	}
+}
+
+// Settle waits until the commands whose wrappers have hung up are removed, and with that recorded: who asks about a command that
+// has ended is not told of the one before. It waits for most at longest.
+func (t *Table) Settle(most time.Duration) {
+	for end := time.Now().Add(most); t.leaving() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// leaving reports whether there are commands whose wrappers have hung up.
+func (t *Table) leaving() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.open {
+		if c.counts && c.conn.Gone() {
+			return true
+		}
+	}
+	return false
 }
 
 // Idle returns how long no command has been under way; 0 if one is.

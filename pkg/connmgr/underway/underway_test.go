@@ -11,6 +11,42 @@ import (
 type hungUp bool
 
 func (h *hungUp) Close() error { *h = true; return nil }
+func (h *hungUp) Gone() bool   { return bool(*h) }
+
+// TestSettle: a question waits for the commands whose wrappers have hung up, not for others, nor for ever.
+func TestSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := New()
+		var runs, ended, question Command
+		var first, second, third hungUp
+		table.Add(&runs, &first)
+		table.Add(&ended, &second)
+		table.Add(&question, &third)
+		runs.Begin(1, "x.c", time.Now())
+		ended.Begin(2, "y.c", time.Now())
+		third = true
+		settle := func() time.Duration {
+			began := time.Now()
+			table.Settle(time.Second)
+			return time.Since(began)
+		}
+		if d := settle(); d != 0 {
+			t.Errorf("waited for %v, with no command that has ended", d)
+		}
+		second = true
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			table.Remove(&ended)
+		}()
+		if d := settle(); d < 20*time.Millisecond || d > 30*time.Millisecond {
+			t.Errorf("waited for %v, want until the command is removed, after 20ms", d)
+		}
+		first = true
+		if d := settle(); d != time.Second {
+			t.Errorf("waited for %v, want a second", d)
+		}
+	})
+}
 
 // TestQuestionsAreNoCommands: from Begin on, a connection is listed and keeps the manager from being idle.
 // HangUp closes questions as well as commands.

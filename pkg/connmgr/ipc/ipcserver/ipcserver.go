@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdistcc/rdistcc/internal/inflight"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -240,6 +242,21 @@ func (c *Conn) Peer() (*syscall.Ucred, error) {
 		return nil, cerr
 	}
 	return cred, err
+}
+
+// Gone reports whether the wrapper has hung up, or the connection is closed, whatever there still is to receive.
+func (c *Conn) Gone() bool {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(p, 0)
+		gone = n > 0 && err == nil && p[0].Revents&unix.POLLHUP != 0
+	})
+	return gone || err != nil
 }
 
 // Recv waits for the next frame. The fields are valid until the next call. An error, such as io.EOF, means

@@ -83,6 +83,22 @@ func TestLeaseWithDescriptors(t *testing.T) {
 	}
 }
 
+// TestGone: a wrapper that has hung up is gone before all that it said is read; one that is silent is not.
+func TestGone(t *testing.T) {
+	w, m := pair(t, serve(t, filepath.Join(t.TempDir(), "s")))
+	if err := w.Send((&ipc.Finish{Exit: 1}).Append(nil)); err != nil || m.Gone() {
+		t.Errorf("sent: %v; gone is %t, want it to be there", err, m.Gone())
+	}
+	w.Close()
+	if k, _, err := m.Recv(); !m.Gone() || k != ipc.KindFinish || err != nil {
+		t.Errorf("gone is %t, received %d, %v; want gone, and Finish", m.Gone(), k, err)
+	}
+	m.Close()
+	if !m.Gone() {
+		t.Error("closed, and not gone")
+	}
+}
+
 func TestUnexpectedDescriptorsAreClosed(t *testing.T) {
 	w, m := pair(t, serve(t, filepath.Join(t.TempDir(), "s")))
 	r, pw, err := os.Pipe()

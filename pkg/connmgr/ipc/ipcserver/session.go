@@ -96,6 +96,9 @@ func (s *Session) Peer() (uid uint32, pid int32, err error) {
 // Raw returns the connection for another protocol (Conn.Raw). The session still owns it.
 func (s *Session) Raw() (net.Conn, error) { return s.conn.Raw() }
 
+// Gone reports whether the wrapper has hung up (Conn.Gone). It may be called from any goroutine.
+func (s *Session) Gone() bool { return s.conn.Gone() }
+
 // Close ends the connection. It may be called from any goroutine. A reader then finds that the wrapper has
 // gone.
 func (s *Session) Close() error { return s.conn.Close() }
