@@ -330,7 +330,19 @@ func (p Process) Get(ctx context.Context, path string) ([]byte, error) {
 // Get fetches a page; any answer but 200 is an error.
 func Get(ctx context.Context, url string) ([]byte, error) { return get(ctx, http.DefaultClient, url) }
 
-func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+// get fetches a page. On a machine that is busy enough an answer takes longer than the programs' servers permit, and is cut: it is asked
+// for again.
+func get(ctx context.Context, client *http.Client, url string) (page []byte, err error) {
+	for range 20 {
+		page, err = getOnce(ctx, client, url)
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+	}
+	return page, err
+}
+
+func getOnce(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err

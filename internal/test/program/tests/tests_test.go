@@ -48,7 +48,7 @@ func TestWatcher(t *testing.T) {
 		"skipped: no clang: pkg/a TestA\n", "20 s of CPU, 27 s granted\n",
 		"FAIL pkg/a used 5.0 s of CPU, its budget is 2 s\n",
 		"over pkg/c used 6.0 s of CPU, its budget is 5 s; more than 2 times that fails\n",
-		"FAIL . TestB/a+b; again: RDISTCC_TEST_PART=20785/8 go test ./ -run '^TestB$/^a\\+b$'\n",
+		"FAIL . TestB/a+b; again: RDISTCC_TEST_PART=20785/8 go test ./ -run '^TestB$/^a\\+b$'\n     b_test.go:9: got 1, want 2\n",
 		"FAIL pkg/c; again: RDISTCC_TEST_PART=20785/8 go test ./pkg/c\n",
 		"\n0 passed, 4 failed, 1 skipped\n",
 	} {

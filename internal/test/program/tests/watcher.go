@@ -48,12 +48,13 @@ type watcher struct {
 	done    int
 	text    map[string][]string // output of tests that have not ended, by package and test
 	again   []string            // how to run what failed
+	words   map[string]string   // what each of these said first
 }
 
 func newWatcher(out io.Writer, total int, part string, used func(string) (usage, bool)) *watcher {
 	now := time.Now()
 	return &watcher{out: out, total: total, part: part, used: used, began: now, said: now,
-		skipped: make(map[string][]string), running: make(map[string]time.Time), current: make(map[string]string), text: make(map[string][]string)}
+		skipped: make(map[string][]string), running: make(map[string]time.Time), current: make(map[string]string), text: make(map[string][]string), words: make(map[string]string)}
 }
 
 // read reads events until they end, and says now and then what is running.
@@ -156,6 +157,7 @@ func (w *watcher) event(e event) {
 			}
 			if !slices.ContainsFunc(w.again, func(s string) bool { return strings.HasPrefix(s, key+"/") }) {
 				w.again = append(w.again, key)
+				w.words[key] = complaint(text)
 			}
 		}
 	}
@@ -184,6 +186,23 @@ func (w *watcher) endLocked(pkg string, e event) {
 		cpu = fmt.Sprintf(", %.1f s of CPU", u.cpu.Seconds())
 	}
 	w.sayLocked(fmt.Sprintf("%s %-40s %.1f s%s (%d of %d)", word, pkg, e.Elapsed, cpu, w.done, w.total))
+}
+
+// complaint returns the first line by which a test says why it fails, or else its first line, cut to what fits a summary.
+func complaint(text []string) string {
+	first := ""
+	for _, line := range text {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "=== ") {
+			continue
+		}
+		if strings.Contains(line, "_test.go:") {
+			first = line
+			break
+		}
+		first = cmp.Or(first, line)
+	}
+	return first[:min(len(first), 500)]
 }
 
 // reason returns why a test was skipped, of what it printed: the last line that the test itself said.
@@ -235,6 +254,9 @@ func (w *watcher) sum(b budget, used map[string]usage, over []usage) {
 	for _, key := range w.again {
 		pkg, test, _ := strings.Cut(key, " ")
 		fmt.Fprintf(w.out, "FAIL %s; again: %s\n", strings.TrimSpace(key), command(w.part, pkg, test))
+		if said := w.words[key]; said != "" {
+			fmt.Fprintf(w.out, "     %s\n", said)
+		}
 	}
 	fmt.Fprintf(w.out, "%d passed, %d failed, %d skipped\n", w.passed, failed, n)
 }
