@@ -200,10 +200,10 @@ sim:
 	$(call need,$(GO))
 	$(GO) run ./internal/test/program/simfarm/report -scale $(or $(SCALE),large) -seeds $(or $(SEEDS),3) -doc docs/scheduling.md $(SIMFLAGS)
 
-# What the papers compared, on this machine: rewrites the generated parts of docs/experiments.md, and keeps raw samples.
+# What the papers compared, on this machine: rewrites the generated parts of lab/experiments.md, and keeps raw samples.
 exp: all
 	$(call need,$(GO) gcc)
-	bin/rdistcc-perf exp all --size $(or $(EXPSIZE),ci) --out bin/exp --doc docs/experiments.md $(EXPFLAGS)
+	bin/rdistcc-perf exp all --size $(or $(EXPSIZE),ci) --out bin/exp --doc lab/experiments.md $(EXPFLAGS)
 
 # Random command lines, plain and with rdistcc: RUNS of them from SEED on. And TREES random trees of files, compiled after
 # each of the changes that happen to them. RANDOMFLAGS: of the test, say -inputs list.
@@ -293,7 +293,7 @@ uninstall:
 # What is read: units, manual pages, and documents in the order that their links expect.
 install-docs: doc := $(DESTDIR)$(PREFIX)/share/doc/rdistcc
 install-docs:
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/systemd/system lib/systemd/user share/man/man1 share/man/man8) $(doc)/docs/img $(doc)/deploy
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/systemd/system lib/systemd/user share/man/man1 share/man/man8) $(doc)/docs/img $(doc)/lab/img $(doc)/deploy
 	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
 		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
 	install -m 0644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
@@ -301,6 +301,8 @@ install-docs:
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(doc)
 	install -m 0644 docs/*.md $(doc)/docs
 	install -m 0644 docs/img/*.svg docs/img/*.png docs/img/*.txt $(doc)/docs/img
+	install -m 0644 lab/*.md $(doc)/lab
+	install -m 0644 lab/img/*.svg $(doc)/lab/img
 	install -m 0644 deploy/config.yaml $(doc)/deploy
 	for d in helm/rdistcc helm/rdistcc/templates kubernetes compose slurm; do \
 		install -d $(doc)/deploy/$$d && find deploy/$$d -maxdepth 1 -type f -exec install -m 0644 {} $(doc)/deploy/$$d ';'; done
@@ -316,9 +318,10 @@ SITE = dist/site
 site:
 	$(call need,mkdocs)
 	@rm -rf $(SITE) $(SITE).src
-	@mkdir -p $(SITE).src/docs $(SITE).src/deploy
+	@mkdir -p $(SITE).src/docs $(SITE).src/lab $(SITE).src/deploy
 	@cp README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/site/site.css $(SITE).src
 	@cp -r docs/*.md docs/img $(SITE).src/docs
+	@cp -r lab/*.md lab/img $(SITE).src/lab
 	@cp deploy/config.yaml $(SITE).src/deploy
 	@{ printf '# Settings\n\n`deploy/config.yaml` has every setting with its default. [Changing the configuration](usage.md#changing-the-configuration) says\n'; \
 		printf 'where it goes.\n\n```yaml\n'; cat deploy/config.yaml; printf '```\n'; } > $(SITE).src/docs/settings.md

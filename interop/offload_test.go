@@ -22,7 +22,7 @@ import (
 
 // TestOffload measures what serving jobs costs a daemon in the guest: by the software stack, by the kernel's siw, and, as a
 // model of an adapter, by the software stack without the stack's own share of a profile. Clients are here and have the
-// software stack. It prints a table, from which docs/experiments.md has its figures (E12).
+// software stack. It prints a table, from which lab/experiments.md has its figures (E12).
 func TestOffload(t *testing.T) {
 	Boot(t) // or there is none here
 	needRDMA(t)

@@ -4,7 +4,7 @@
 // A Pool makes buffers as they are needed, up to a bound, and keeps them when
 // they come back: fresh shared memory costs about 565 ns/KiB, recycled mapped
 // memory 64. Only the first part of a buffer stays allocated between uses; what
-// a large job touched beyond it is punched out again. Experiments E1 and E3 (docs/experiments.md)
+// a large job touched beyond it is punched out again. Experiments E1 and E3 (lab/experiments.md)
 // compare pooled memory with fresh memory.
 package shm
 

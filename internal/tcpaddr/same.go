@@ -13,7 +13,7 @@ func SameMachine(c net.Conn) bool {
 }
 
 // Control returns the congestion control that a connection of long life asks the kernel for. One that may cross a network gets
-// bbr, which does not fall back to slow start after a pause (experiment E2b, docs/experiments.md). Its price is a timer for
+// bbr, which does not fall back to slow start after a pause (experiment E2b, lab/experiments.md). Its price is a timer for
 // each burst: on loopback, where there is no path to probe, it took more time than to copy the data, and half of the bandwidth.
 // There it is reno, which paces nothing, and which every kernel has.
 func Control(c net.Conn) string {

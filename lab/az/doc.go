@@ -2,7 +2,7 @@
 // data has left, and what the application changes meanwhile does not reach the wire. It is the asynchronous zero-copy that Balaji,
 // Bhagvat, Jin and Panda built for SDP (AZ-SDP, IPDPS 2006), beside the policies Buffered and ZeroCopy of package stream.
 //
-// It is an experiment, and no policy of package stream. docs/experiments.md has the verdict (E7, E8, E9 and E10): against copying it
+// It is an experiment, and no policy of package stream. lab/experiments.md has the verdict (E7, E8, E9 and E10): against copying it
 // takes a seventh less of the sender's processor from 1 MiB on, and Write returns at once; against ZeroCopy it gains nothing
 // more on the software device, where a send has left once TCP has it.
 //

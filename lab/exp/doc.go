@@ -8,7 +8,7 @@
 // where and where lines cross, that hold, fail, or cannot be told on this machine.
 //
 // To add one, write a variable of type *Experiment in a package below this one, next to those with the
-// same subject, list it in package all, and add a section to docs/experiments.md:
+// same subject, list it in package all, and add a section to lab/experiments.md:
 //
 //	## E99, short name
 //	...text by hand: what the paper claims, what agreed, what did not, why...

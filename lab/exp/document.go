@@ -51,21 +51,26 @@ func WriteDocument(path string, all []*Results, command string) error {
 		}
 	}
 	for _, r := range all {
-		if err := r.Draw(filepath.Join(filepath.Dir(path), "img")); err != nil {
+		if err := r.draw(filepath.Join(filepath.Dir(path), "img"), func(v *View) bool { return !v.Table && !v.Aside }); err != nil {
 			return err
 		}
 	}
 	return os.WriteFile(path, text, 0o644)
 }
 
-// Draw writes the pictures into dir.
+// Draw writes all pictures into dir.
 func (r *Results) Draw(dir string) error {
+	return r.draw(dir, func(v *View) bool { return !v.Table })
+}
+
+// draw writes the pictures of the wanted views into dir.
+func (r *Results) draw(dir string, wanted func(*View) bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for i := range r.of.Views {
 		v := &r.of.Views[i]
-		if v.Table {
+		if !wanted(v) {
 			continue
 		}
 		var b bytes.Buffer
@@ -86,15 +91,25 @@ func verdicts(all []*Results, command string) string {
 	if len(all) > 0 {
 		fmt.Fprintf(&b, ", %s", all[0].Header.machine())
 	}
-	b.WriteString("\n\n| experiment | claim | who claims it | verdict | because |\n|---|---|---|---|---|\n")
+	b.WriteString("\n\n| | claim | source | verdict | because |\n|---|---|---|---|---|\n")
 	for _, r := range all {
 		for i := range r.of.Claims {
 			p := &r.of.Claims[i]
 			v := p.Verdict(r)
-			fmt.Fprintf(&b, "| [%s %s](#%s) | %s | %s | **%s** | %s |\n", r.of.ID, r.of.Name, r.of.anchor(), p.Claim, p.Says, v.Word, v.Reason)
+			fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | **%s** | %s |\n", r.of.ID, r.of.anchor(), p.Claim, p.Says, v.Word, brief(v.Reason))
 		}
 	}
 	return b.String()
+}
+
+// brief is a verdict's reason without the cells that it compares, which the claim describes.
+func brief(reason string) string {
+	i := strings.LastIndex(reason, ": ")
+	if i < 0 {
+		return reason
+	}
+	first := strings.LastIndex(reason[:i], "; ") + 1
+	return strings.TrimSpace(reason[:first] + reason[i+1:])
 }
 
 // heading is how an experiment's section begins.
@@ -122,10 +137,13 @@ func (r *Results) section() string {
 	if h.CPU != "" {
 		fmt.Fprintf(&b, " CPU time by %s.", h.CPU)
 	}
-	b.WriteString(" Medians over the rounds; in brackets the median's 95 % interval.\n\n")
+	b.WriteString(" Medians over the rounds.\n\n")
 	for i := range r.of.Views {
 		v := &r.of.Views[i]
-		r.table(&b, v)
+		if v.Aside {
+			continue
+		}
+		r.table(&b, v, false)
 		if !v.Table {
 			fmt.Fprintf(&b, "![%s](img/%s)\n\n", v.Title, v.Name(r.of, i))
 		}
@@ -140,7 +158,7 @@ func (r *Results) section() string {
 		b.WriteString(strings.Join(why, "") + "\n")
 	}
 	if len(r.of.Defaults) > 0 {
-		b.WriteString("| default that it speaks about | where it stands |\n|---|---|\n")
+		b.WriteString("| default | where |\n|---|---|\n")
 		for _, d := range r.of.Defaults {
 			fmt.Fprintf(&b, "| %s | `%s` |\n", d.What, d.Where)
 		}
@@ -158,7 +176,7 @@ func (r *Results) Print(w io.Writer) error {
 	}
 	b.WriteString("\n\n")
 	for i := range r.of.Views {
-		r.table(&b, &r.of.Views[i])
+		r.table(&b, &r.of.Views[i], true)
 	}
 	for i := range r.of.Claims {
 		p := &r.of.Claims[i]

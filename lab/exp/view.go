@@ -17,6 +17,7 @@ type View struct {
 	Lines  []string // axes whose combinations are a line each
 	Where  Cell     // levels of the others
 	Table  bool     // no picture
+	Aside  bool     // printed, but not in the document
 	Linear bool     // the picture's axes are linear
 }
 
@@ -141,8 +142,8 @@ func (r *Results) chart(v *View) *plot.Chart {
 // WriteSVG draws the i-th view.
 func (r *Results) WriteSVG(w io.Writer, i int) error { return r.chart(&r.of.Views[i]).WriteSVG(w) }
 
-// table writes a view as a table of medians; in brackets the interval.
-func (r *Results) table(b *strings.Builder, v *View) {
+// table writes a view as a table of medians, with their intervals in brackets if asked for.
+func (r *Results) table(b *strings.Builder, v *View, intervals bool) {
 	x, all := r.lines(v)
 	m := r.of.metric(v.Metric)
 	fmt.Fprintf(b, "%s: %s, %s\n\n| %s |", v.Title, m.What, m.Unit, strings.Join(v.Lines, ", "))
@@ -153,11 +154,14 @@ func (r *Results) table(b *strings.Builder, v *View) {
 	for _, l := range all {
 		fmt.Fprintf(b, "| %s |", l.name)
 		for _, i := range l.at {
-			if i.N == 0 {
+			switch {
+			case i.N == 0:
 				b.WriteString(" - |")
-				continue
+			case intervals:
+				fmt.Fprintf(b, " %s (%s to %s) |", Short(i.Median), Short(i.Lo), Short(i.Hi))
+			default:
+				fmt.Fprintf(b, " %s |", Short(i.Median))
 			}
-			fmt.Fprintf(b, " %s (%s to %s) |", Short(i.Median), Short(i.Lo), Short(i.Hi))
 		}
 		b.WriteByte('\n')
 	}

@@ -36,7 +36,7 @@ fails, or is not to be told here.
 
 NAME is a name or number that list shows; all runs every one. Progress goes to standard
 error. --out DIR keeps the raw samples (NAME.jsonl) and pictures (SVG), --from DIR judges
-samples that were kept, --doc rewrites the generated parts of docs/experiments.md.
+samples that were kept, --doc rewrites the generated parts of lab/experiments.md.
 
 Exit status: 0 whatever the verdicts are.`,
 		Args: func(_ *cobra.Command, args []string) error {

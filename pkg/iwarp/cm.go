@@ -11,7 +11,7 @@ import (
 // CRCMode reports whether FPDUs carry a CRC32C.
 type CRCMode uint8
 
-// CRC modes. The zero value is the safe one; experiment E11 (docs/experiments.md) has its price, and that of markers.
+// CRC modes. The zero value is the safe one; experiment E11 (lab/experiments.md) has its price, and that of markers.
 const (
 	CRCRequired    CRCMode = iota
 	CRCOffIfAgreed         // ask for none; the peer may insist

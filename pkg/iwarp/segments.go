@@ -7,7 +7,7 @@ import (
 
 // targetULPDU is the longest ULPDU that we choose by ourselves where the path would allow more:
 // payloads of 32 KiB gave the highest throughput on loopback, and eight such FPDUs fill the
-// receiver's scratch. Experiment E11 (docs/experiments.md) compares sizes.
+// receiver's scratch. Experiment E11 (lab/experiments.md) compares sizes.
 const targetULPDU = 32<<10 + ddp.UntaggedSize
 
 const (

@@ -14,7 +14,7 @@ const (
 	// WaitLoan blocks, like WaitEvent, except that a caller that waits for one message after the
 	// other reads the connection itself. On the software device that saves a switch of
 	// goroutines for each message; other devices treat it like WaitEvent. It is the default,
-	// because it takes no processor from anything else (experiment E4, docs/experiments.md).
+	// because it takes no processor from anything else (experiment E4, lab/experiments.md).
 	WaitLoan WaitMode = iota
 	// WaitEvent blocks. The device wakes the caller.
 	WaitEvent

@@ -12,7 +12,7 @@ import (
 var ErrPeer = exs.ErrPeer
 
 // SendMode says what Write does with the caller's memory. ZeroCopy takes less of the sender's processor for long data (E7 of
-// docs/experiments.md) on the software device. Buffered is the default all the same: it returns while the data waits, and
+// lab/experiments.md) on the software device. Buffered is the default all the same: it returns while the data waits, and
 // a device that pins what it registers is faster with a copy up to 1 MiB (E3).
 type SendMode uint8
 

@@ -7,7 +7,7 @@ import (
 )
 
 // WriteTo keeps so many receives of so many bytes posted: twice as many as a sender with Buffered has slots, so that the stream is
-// direct where they are there first (TestShares of package exs; E5 of docs/experiments.md).
+// direct where they are there first (TestShares of package exs; E5 of lab/experiments.md).
 const (
 	aheadLen = slotLen
 	ahead    = 2 * slots

@@ -45,7 +45,7 @@ func (c *conn) bringsSlotLocked() bool {
 }
 
 // lendLocked lends a credit to the peer, mostly with a slot, before it has a job for it: experiment E2
-// (docs/experiments.md) says what that saves.
+// (lab/experiments.md) says what that saves.
 func (c *conn) lendLocked(k *credit, lent *lend.Credit) {
 	k.lent, lent.Bare = lent, k.buf == nil
 	c.credits[lent.ID] = k

@@ -84,7 +84,7 @@ func (c *conn) openSlotLocked() *slot {
 		clear(buf.Bytes()) // on this device the peer can read the slot too
 	}
 	// On the software device a registration costs a microsecond, and nothing that revokes is cheaper (experiment E3b,
-	// docs/experiments.md); with an adapter it would be the hidden cost of experiment E3.
+	// lab/experiments.md); with an adapter it would be the hidden cost of experiment E3.
 	//
 	// Bound to this QP, so that no other stream can write to it, and this one's Job or Return can invalidate
 	// it.

@@ -14,7 +14,7 @@ import (
 )
 
 // Experiments are all of them, by their numbers. One that is added has a line here, and a section in
-// docs/experiments.md.
+// lab/experiments.md.
 var Experiments = []*exp.Experiment{
 	jobs.Carriers,
 	jobs.Setup,

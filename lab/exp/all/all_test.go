@@ -19,7 +19,7 @@ const root = "../../.."
 // TestDescribed: each experiment has what list, document and results need, and names files that are there.
 func TestDescribed(t *testing.T) {
 	ids, names := make(map[string]bool), make(map[string]bool)
-	doc, err := os.ReadFile(filepath.Join(root, "docs/experiments.md"))
+	doc, err := os.ReadFile(filepath.Join(root, "lab/experiments.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestDescribed(t *testing.T) {
 		}
 		ids[e.ID], names[e.Name] = true, true
 		if !exp.HasPart(doc, e.ID) || !strings.Contains(string(doc), "\n## "+e.ID+", ") {
-			t.Errorf("docs/experiments.md has no section ## %s, NAME with the marks of make exp", e.ID)
+			t.Errorf("lab/experiments.md has no section ## %s, NAME with the marks of make exp", e.ID)
 		}
 		for _, size := range []exp.Size{exp.Tiny, exp.CI, exp.Full} {
 			for _, a := range e.Axes(size) {

@@ -109,7 +109,7 @@ var Carriers = &exp.Experiment{
 func carrierViews() (all []exp.View) {
 	for _, m := range []struct{ metric, title string }{{"wall", "Time for a job"}, {"client", "CPU time of the client"}, {"host", "CPU time of the host"}} {
 		for _, state := range []string{cold, warm} {
-			all = append(all, exp.View{Title: m.title + ", " + state, Metric: m.metric, X: "job", Lines: []string{"carrier", "memory", "wait"}, Where: exp.Cell{"state": state}, Table: true})
+			all = append(all, exp.View{Title: m.title + ", " + state, Metric: m.metric, X: "job", Lines: []string{"carrier", "memory", "wait"}, Where: exp.Cell{"state": state}, Table: true, Aside: state == "cold" || m.metric == "client"})
 		}
 	}
 	return all

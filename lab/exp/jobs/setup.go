@@ -49,8 +49,8 @@ var Setup = &exp.Experiment{
 	},
 	Views: []exp.View{
 		{Title: "First byte at the host", Metric: "p50", X: "clients", Lines: []string{"kept"}},
-		{Title: "First byte at the host, 99th percentile", Metric: "p99", X: "clients", Lines: []string{"kept"}},
-		{Title: "CPU time of the client", Metric: "client", X: "clients", Lines: []string{"kept"}, Table: true},
+		{Title: "First byte at the host, 99th percentile", Metric: "p99", X: "clients", Lines: []string{"kept"}, Aside: true},
+		{Title: "CPU time of the client", Metric: "client", X: "clients", Lines: []string{"kept"}, Table: true, Aside: true},
 		{Title: "CPU time of the host", Metric: "host", X: "clients", Lines: []string{"kept"}, Table: true},
 	},
 	Claims: []exp.Predicate{

@@ -34,7 +34,7 @@ var Revocation = &exp.Experiment{
 	Prepare: prepareRevocation,
 	Views: []exp.View{
 		{Title: "Price of a job's access", Metric: "job", X: "size", Lines: []string{"way"}, Table: true},
-		{Title: "CPU time of a job's access", Metric: "cpu", X: "size", Lines: []string{"way"}, Table: true},
+		{Title: "CPU time of a job's access", Metric: "cpu", X: "size", Lines: []string{"way"}, Table: true, Aside: true},
 		{Title: "A late Write", Metric: "late", X: "size", Lines: []string{"way"}, Table: true},
 	},
 	Claims: []exp.Predicate{

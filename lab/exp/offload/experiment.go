@@ -42,9 +42,9 @@ var Asymmetric = &exp.Experiment{
 	Prepare: prepareAsymmetric,
 	Views: []exp.View{
 		{Title: "CPU time of the daemon", Metric: "cpu", X: "size", Lines: []string{"device", "clients"}},
-		{Title: "CPU time in user mode", Metric: "user", X: "size", Lines: []string{"device", "clients"}, Table: true},
+		{Title: "CPU time in user mode", Metric: "user", X: "size", Lines: []string{"device", "clients"}, Table: true, Aside: true},
 		{Title: "CPU time of the clients", Metric: "client", X: "size", Lines: []string{"device", "clients"}, Where: exp.Cell{"device": software}, Table: true},
-		{Title: "Jobs", Metric: "rate", X: "size", Lines: []string{"device", "clients"}, Where: exp.Cell{"device": software}, Table: true},
+		{Title: "Jobs", Metric: "rate", X: "size", Lines: []string{"device", "clients"}, Where: exp.Cell{"device": software}, Table: true, Aside: true},
 	},
 	Claims: []exp.Predicate{
 		{Claim: "the receiver's load falls from 90 % to under 5 %: an adapter leaves the daemon less than a tenth of its CPU (4 MiB each way)", Says: "OSC [A]", Judge: func(r *exp.Results) exp.Verdict {

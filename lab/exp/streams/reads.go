@@ -41,7 +41,7 @@ var Reads = &exp.Experiment{
 		return &reads{both, exp.Pick(s.Size, 2*time.Millisecond, 50*time.Millisecond, 150*time.Millisecond)}, err
 	},
 	Views: []exp.View{
-		{Title: "Rate, by the length of Writes and Reads", Metric: "rate", X: "size", Lines: []string{"offered"}},
+		{Title: "Rate, by the length of Writes and Reads", Metric: "rate", X: "size", Lines: []string{"offered"}, Aside: true},
 		{Title: "The receiver's CPU time", Metric: "cpu", X: "size", Lines: []string{"offered"}},
 		{Title: "Round trips of messages", Metric: "rtt", X: "size", Lines: []string{"offered"}},
 	},

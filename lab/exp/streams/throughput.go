@@ -44,7 +44,7 @@ var Throughput = &exp.Experiment{
 	Views: []exp.View{
 		{Title: "Rate, 4 buffers", Metric: "rate", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}},
 		{Title: "Time inside of Write, 4 buffers", Metric: "call", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}},
-		{Title: "Time that AZ waits for a buffer, 4 buffers", Metric: "wait", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}, Table: true},
+		{Title: "Time that AZ waits for a buffer, 4 buffers", Metric: "wait", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}, Table: true, Aside: true},
 		{Title: "The sender's CPU time, 4 buffers", Metric: "cpu", X: "size", Lines: []string{"mode"}, Where: exp.Cell{"buffers": "4"}},
 	},
 	Claims: []exp.Predicate{
@@ -125,7 +125,7 @@ var Overlap = &exp.Experiment{
 	},
 	Views: []exp.View{
 		{Title: "Messages of 1 MiB, by the time that computing takes in percents of a transfer", Metric: "rate", X: "compute", Lines: []string{"mode"}, Table: true},
-		{Title: "What computing is slowed down by", Metric: "slowed", X: "compute", Lines: []string{"mode"}, Table: true},
+		{Title: "What computing is slowed down by", Metric: "slowed", X: "compute", Lines: []string{"mode"}, Table: true, Aside: true},
 	},
 	Claims: []exp.Predicate{
 		{Claim: "AZ has at least 1.3 times the rate of synchronous zero-copy when computing takes as long as a transfer", Says: azSDP + ", as \"up to 2 times\"", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {

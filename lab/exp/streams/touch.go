@@ -36,7 +36,7 @@ var Touching = &exp.Experiment{
 	Views: []exp.View{
 		{Title: "Messages of 1 MiB, by the percents of their pages that are written to at once", Metric: "rate", X: "touch", Lines: []string{"mode"}, Where: exp.Cell{"when": atOnce}, Table: true},
 		{Title: "The sender's CPU time", Metric: "cpu", X: "touch", Lines: []string{"mode", "when"}, Table: true},
-		{Title: "Pages", Metric: "touched", X: "touch", Lines: []string{"mode", "when"}, Table: true},
+		{Title: "Pages", Metric: "touched", X: "touch", Lines: []string{"mode", "when"}, Table: true, Aside: true},
 	},
 	Claims: []exp.Predicate{
 		{Claim: "AZ that does not give up takes more CPU than copying when all pages are touched", Says: "measured before [T]", Judge: func(r *exp.Results) exp.Verdict {

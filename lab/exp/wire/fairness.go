@@ -52,7 +52,7 @@ var Fairness = &exp.Experiment{
 	},
 	Views: []exp.View{
 		{Title: "Small messages beside a large transfer, 99th percentile", Metric: "p99", X: "jobs", Lines: []string{"large"}},
-		{Title: "Small messages beside a large transfer, median", Metric: "p50", X: "jobs", Lines: []string{"large"}, Table: true},
+		{Title: "Small messages beside a large transfer, median", Metric: "p50", X: "jobs", Lines: []string{"large"}, Table: true, Aside: true},
 		{Title: "The large transfer", Metric: "rate", X: "jobs", Lines: []string{"large"}, Table: true},
 	},
 	Claims: []exp.Predicate{

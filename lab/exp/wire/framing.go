@@ -34,10 +34,10 @@ var Framing = &exp.Experiment{
 		return &framing{srv, exp.Pick(s.Size, 2*time.Millisecond, 60*time.Millisecond, 200*time.Millisecond)}, err
 	},
 	Views: []exp.View{
-		{Title: "Rate by framing, Write", Metric: "rate", X: "fpdu", Lines: []string{"crc", "markers"}, Where: exp.Cell{"op": opWrite}},
+		{Title: "Rate by framing, Write", Metric: "rate", X: "fpdu", Lines: []string{"crc", "markers"}, Where: exp.Cell{"op": opWrite}, Aside: true},
 		{Title: "CPU time by framing, Write", Metric: "cpu", X: "fpdu", Lines: []string{"crc", "markers"}, Where: exp.Cell{"op": opWrite}},
-		{Title: "The receiving side's CPU time by operation, with CRC and without markers", Metric: "sink", X: "fpdu", Lines: []string{"op"}, Where: exp.Cell{"crc": "crc", "markers": "no-markers"}, Table: true},
-		{Title: "The sending side's CPU time by operation, with CRC and without markers", Metric: "source", X: "fpdu", Lines: []string{"op"}, Where: exp.Cell{"crc": "crc", "markers": "no-markers"}, Table: true},
+		{Title: "The receiving side's CPU time by operation, with CRC and without markers", Metric: "sink", X: "fpdu", Lines: []string{"op"}, Where: exp.Cell{"crc": "crc", "markers": "no-markers"}, Table: true, Aside: true},
+		{Title: "The sending side's CPU time by operation, with CRC and without markers", Metric: "source", X: "fpdu", Lines: []string{"op"}, Where: exp.Cell{"crc": "crc", "markers": "no-markers"}, Table: true, Aside: true},
 		{Title: "Rate for each processor, without CRC and markers", Metric: "core", X: "fpdu", Lines: []string{"op"}, Where: exp.Cell{"crc": "no-crc", "markers": "no-markers"}, Table: true},
 	},
 	Claims: []exp.Predicate{

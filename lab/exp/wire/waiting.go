@@ -59,11 +59,11 @@ var WaitingWays = &exp.Experiment{
 	Prepare: prepareWaiting,
 	Views: []exp.View{
 		{Title: "Round trips of 64 bytes by the time until the answer, in us", Metric: "p50", X: "think", Lines: []string{"wait"}, Where: exp.Cell{"size": "64", "beside": alone}, Table: true},
-		{Title: "The same, 99th percentile", Metric: "p99", X: "think", Lines: []string{"wait"}, Where: exp.Cell{"size": "64", "beside": alone}, Table: true},
+		{Title: "The same, 99th percentile", Metric: "p99", X: "think", Lines: []string{"wait"}, Where: exp.Cell{"size": "64", "beside": alone}, Table: true, Aside: true},
 		{Title: "What the waiter costs", Metric: "cores", X: "think", Lines: []string{"wait"}, Where: exp.Cell{"size": "64", "beside": alone}, Table: true},
-		{Title: "Round trips when the answer comes at once", Metric: "p50", X: "size", Lines: []string{"wait"}, Where: exp.Cell{"think": "0", "beside": alone}, Table: true},
+		{Title: "Round trips when the answer comes at once", Metric: "p50", X: "size", Lines: []string{"wait"}, Where: exp.Cell{"think": "0", "beside": alone}, Table: true, Aside: true},
 		{Title: "A build beside a waiter whose answers take 1 ms", Metric: "build", X: "beside", Lines: []string{"wait"}, Where: exp.Cell{"beside": compilers}, Table: true},
-		{Title: "Round trips beside a build", Metric: "p50", X: "beside", Lines: []string{"wait"}, Where: exp.Cell{"beside": compilers}, Table: true},
+		{Title: "Round trips beside a build", Metric: "p50", X: "beside", Lines: []string{"wait"}, Where: exp.Cell{"beside": compilers}, Table: true, Aside: true},
 	},
 	Claims: []exp.Predicate{
 		{Claim: "polling has the shortest round trip when the answer comes at once", Says: "expected [I]", Cores: 4, Judge: func(r *exp.Results) exp.Verdict {

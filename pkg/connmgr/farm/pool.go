@@ -9,7 +9,7 @@ import (
 
 // A host usually has one connection, which stays warm and on which sources take turns. Another one is opened
 // when all existing ones have too much to do (link.Busy). To the daemon, all connections of one manager are
-// one client. Experiments E1, E2 and E2b (docs/experiments.md) show what a connection for each job would cost.
+// one client. Experiments E1, E2 and E2b (lab/experiments.md) show what a connection for each job would cost.
 
 // poolPause is the pause after an additional connection could not be opened, or was lost.
 const poolPause = 5 * time.Second

@@ -7,7 +7,7 @@ import (
 
 // Messages of a connection do not interleave, so sources are cut into Writes of some milliseconds each, and
 // only a few are posted at a time. A short job then waits for these Writes, not for all of a long source: experiment
-// E14 (docs/experiments.md) shows what that is worth.
+// E14 (lab/experiments.md) shows what that is worth.
 const (
 	chunkTime  = 20 * time.Millisecond // how long a Write may take
 	chunkMin   = 64 << 10              // bytes; smaller Writes cost more in handling than they save

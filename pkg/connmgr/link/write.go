@@ -15,7 +15,7 @@ func (l *Link) chunk() uint64 {
 	return uint64(min(max(l.path.rate*chunkTime.Seconds(), chunkMin), chunkMax))
 }
 
-// How jobs travel is chosen by what experiments E1, E2b and E13 (docs/experiments.md) say of the ways.
+// How jobs travel is chosen by what experiments E1, E2b and E13 (lab/experiments.md) say of the ways.
 
 // postLocked posts what may be posted now: Writes by turns, and behind the last Write of a flight its Job, or
 // only a Job if that carries the source.
