@@ -50,7 +50,7 @@ func TestConformanceTable(t *testing.T) {
 }
 
 // testNames are the tests under pkg/iwarp as package.Test, and the subtests that
-// data files and the suite's table name.
+// data files and the suite's table name, by the short forms of the document.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
@@ -83,7 +83,7 @@ func testNames(t *testing.T) map[string]bool {
 	}
 	for _, f := range cases {
 		for _, m := range regexp.MustCompile(`(?m)^\t\{"(\w+)", \(\*conn\)`).FindAllStringSubmatch(read(f), -1) {
-			all["iwarptest.TestSuiteTCP/"+m[1]] = true
+			all["suite/"+m[1]] = true
 		}
 	}
 	transcripts, err := filepath.Glob("rdmap/testdata/*.txt")
@@ -91,17 +91,17 @@ func testNames(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	for _, f := range transcripts {
-		all["rdmap.TestTranscripts/"+strings.TrimSuffix(filepath.Base(f), ".txt")] = true
+		all["transcript/"+strings.TrimSuffix(filepath.Base(f), ".txt")] = true
 	}
 	v, err := iwarptest.ReadVectors("testdata/vectors/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range v.Reactions {
-		all["rdmap.TestGoldenReactions/"+r.Name] = true
+		all["reaction/"+r.Name] = true
 	}
 	for _, r := range v.MPAReactions {
-		all["iwarp.TestGoldenStartupReactions/"+r.Name] = true
+		all["startup/"+r.Name] = true
 	}
 	return all
 }
