@@ -250,7 +250,7 @@ func TestLinksResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	link := regexp.MustCompile(`\]\(([^)#]+)\)`)
-	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md") {
+	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "lab/experiments.md", "lab/interop.md") {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Error(err)
@@ -299,7 +299,7 @@ func TestNamedTestsExist(t *testing.T) {
 		code.Write(text)
 	}
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
-	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md") {
+	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "lab/experiments.md", "lab/interop.md") {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)

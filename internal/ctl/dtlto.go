@@ -49,7 +49,7 @@ func (c *ctl) dtltoCommand() *cobra.Command {
 		Use:     "dtlto FILE",
 		Aliases: []string{"lto"},
 		Short:   "Compile what a ThinLTO link has left, for lld (a distributor)",
-		Long: "Links with LTO have the farm compile their parts: docs/lto.md.\n\n" +
+		Long: "Links with LTO have the farm compile their parts: docs/special-compiles.md.\n\n" +
 			"gcc needs nothing but to be run through rdistcc, for links too. CMake (3.21 or later) does that with\n" +
 			"-DCMAKE_C_LINKER_LAUNCHER=rdistcc -DCMAKE_CXX_LINKER_LAUNCHER=rdistcc beside the launchers of compiles.\n\n" +
 			"For clang, lld (21 or later) runs rdistcc as the distributor of a ThinLTO link; FILE is what it writes for that. Words for\n" +
