@@ -11,9 +11,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
-// Files that are not known are read in parallel to the walk, which continues with what it knows already:
-// where hundreds are read for the first time, reading, hashing and scanning them takes nearly all of the
-// time.
+// Unknown files are read in parallel with the walk, which goes on with what it already knows: when hundreds
+// are read for the first time, reading, hashing and scanning takes nearly all of the time.
 
 // reading is a file to be read. Its first three fields do not change.
 type reading struct {
@@ -160,7 +159,7 @@ func (a *ahead) firstLocked() *reading {
 	return nil
 }
 
-// readLocked reads a file, releasing the lock meanwhile.
+// readLocked reads a file, with the lock released.
 func (a *ahead) readLocked(x *reading, r *reader) {
 	x.taken = true
 	a.left--
@@ -171,7 +170,7 @@ func (a *ahead) readLocked(x *reading, r *reader) {
 	a.ready.Signal()
 }
 
-// loaded waits until f is complete, and helps reading meanwhile.
+// loaded waits until f is complete, and helps to read in the meantime.
 func (t *Table) loaded(f *file) *Doubt {
 	x := f.reading
 	if x == nil {
@@ -194,8 +193,8 @@ func (t *Table) loaded(f *file) *Doubt {
 	return x.doubt
 }
 
-// settle waits for everything that is being read, and returns the first doubt; files that could not be read
-// become void. It is called before the lock is released, in whatever way.
+// settle waits for all pending reads, and returns the first doubt; files that could not be read become void.
+// It must be called before the lock is released, on every path.
 func (t *Table) settle() (first *Doubt) {
 	a := t.ahead
 	if a == nil {

@@ -20,8 +20,8 @@ type use struct {
 	doubt   bool     // it asks for a header that a macro names
 }
 
-// ask follows what all texts that were read ask by macros that stand for __has_include. It must be called again when
-// there are further texts.
+// ask follows the names that the texts read so far ask for through macros that stand for __has_include. Call it again
+// after reading further texts.
 func (w *walk) ask() *Doubt {
 	for i := 0; i < len(w.aliases); i++ {
 		a := &w.aliases[i]

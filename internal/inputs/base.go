@@ -7,9 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// What two sources read usually differs little, while a list takes some 100 bytes for each file, half of
-// them for names that cannot be shortened. So a Set's list says how it differs from that of another Set,
-// its base.
+// Two sources usually read nearly the same files, and a list takes some 100 bytes a file, half of them for
+// names that cannot be shortened. So a Set's list holds only the difference to another Set's list, its base.
 
 const (
 	// mostBases is how many sets a Table keeps as bases.

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// beside adds the files of the name Query.Beside in the directory of e and in those above it. Programs find these by the
-// letters of a name, some after taking the dots out of it, so all spellings count; and whatever the letters say, the files
-// near to where e really is.
+// beside adds the files named Query.Beside in the directory of e and in those above it. Programs find these lexically,
+// some after resolving dots in the path, so every spelling counts, as do the directories above the place where e
+// physically is.
 func (w *walk) beside(e *entry) *Doubt {
 	if w.besides == nil {
 		w.besides = make(map[string]struct{})

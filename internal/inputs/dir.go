@@ -126,8 +126,8 @@ func (w *way) same() bool {
 	return true
 }
 
-// same reports whether d is still the directory that st describes, and the way there the same. d.parent was checked, and below is d's
-// name there.
+// same reports whether d is still the directory that st describes, reached by the same path. d.parent has been checked;
+// below is d's name in it.
 func (d *dir) same(st *stamp.Stamp, below *entry) bool {
 	if !d.there || d.st.Dev != st.Dev || d.st.Ino != st.Ino {
 		return false
@@ -192,8 +192,8 @@ func (t *Table) sub(d *dir, base string) *dir {
 	return s
 }
 
-// use records that what is known of d matters in this round. If a directory that is known says already that d is not there, that
-// one's record is enough.
+// use records that this round depends on what is known of d. If a known directory already shows that d does not exist,
+// recording that directory is enough.
 func (t *Table) use(d *dir) {
 	if !d.implied {
 		t.used = append(t.used, d)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// dirSet is a set of directories by their ids: words of 64 bits, those that are not empty. Most commands of a build
-// ask in the same directories, thousands in a big tree, and this takes some bytes for ten of them.
+// dirSet is a set of directory ids: the nonzero words of a bit set. Most commands of a build search the same
+// directories, thousands in a big tree, and ten of them take a few bytes here.
 type dirSet struct {
 	at   []uint32 // which word, in order
 	word []uint64

@@ -196,7 +196,7 @@ func (t *macroTable) plain(word string) bool {
 	return !odd && plainMacro(word) && !slices.Contains(predefined[:], word)
 }
 
-// literal reports whether a name in <> is free of words that are macros or parameters, which would be replaced.
+// literal reports whether a name in <> contains no macros or parameters, which would be replaced.
 func (t *macroTable) literal(header string, params []string) bool {
 	for word := range strings.FieldsFuncSeq(header, func(r rune) bool { return strings.ContainsRune("./+-", r) }) {
 		if !t.plain(word) || slices.Contains(params, word) {

@@ -32,8 +32,8 @@ func (w *walk) header(name string, quoted, next bool, from ...*dir) *Doubt {
 	return w.mapped(name, true, func(name string) *Doubt { return w.searched(name, quoted, next, from...) })
 }
 
-// mapped calls look with a header's name, and with others that header maps make of it. It records the files that they name; with
-// text it also follows them.
+// mapped calls look with a header's name and with the names that header maps turn it into. It records the files that the
+// maps name; with text it also follows them.
 func (w *walk) mapped(name string, text bool, look func(name string) *Doubt) *Doubt {
 	before := w.finds
 	d := w.throughMaps(name, text, look)
@@ -77,7 +77,7 @@ func (w *walk) throughMaps(name string, text bool, look func(name string) *Doubt
 	return nil
 }
 
-// searched does the work of header for a name of which header maps make nothing else.
+// searched does the work of header for a name that no header map translates.
 func (w *walk) searched(name string, quoted, next bool, from ...*dir) *Doubt {
 	if name[0] == '/' {
 		w.tried(kindAbsolute)

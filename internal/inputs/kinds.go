@@ -1,7 +1,7 @@
 package inputs
 
-// Kinds is a set of the ways in which texts of a compile name files, and of what the search for them came to. A compiler may
-// search in a way of its own for any of them: compiles with the same Kinds have tried the same ways.
+// Kinds is a set of the ways in which a compile's texts name files, and of how the searches for them ended. A compiler may
+// treat any of them specially: compiles with the same Kinds have exercised the same ways.
 type Kinds uint64
 
 // Ways in which a name is looked for, once for names in the source and once for those in what it includes.

@@ -8,9 +8,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// Listed returns the Set of a job that its wrapper has made: the files of body, whose contents follow one another in
-// text, which the Set shares. Nothing is known of them beyond that, so the Set says which contents are to be sent, and no
-// result is kept by its Sum. Listed returns nil if a List cannot describe the files: if the source has a second name.
+// Listed returns the Set of a job that its wrapper assembled: the files of body, whose contents are concatenated in text,
+// which the Set shares. Nothing else is known of them, so the Set only serves to decide which contents to send, and its
+// Sum names no results. Listed returns nil if the source has a second name, which a List cannot describe.
 func Listed(body *job.Body, text []byte) *Set {
 	s := &Set{Files: make([]*Input, 0, len(body.Files)), Dirs: body.Dirs, Links: body.Links, Timed: true}
 	for i := range body.Files {

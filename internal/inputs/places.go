@@ -11,8 +11,8 @@ import (
 // What follows is for compiles that run on this machine, where a compiler sees more than the files of its Set: it finds what
 // is there at the moment when it looks.
 
-// Places returns the directories, by all names under which they count, of which the answer to q depends, with those that do
-// not exist. It is nil if no Set for q is known.
+// Places returns the directories on which the answer to q depends, by every name under which they count, including those
+// that do not exist. It is nil if no Set for q is known.
 func (t *Table) Places(q *Query) (dirs []string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -6,10 +6,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/stamp"
 )
 
-// Most commands of a build find everything as it was. That is established side by side, by goroutines that hold Table.mu for
-// reading: they look at what no generation has looked at that began after their requests came, as the others do, and change
-// nothing but the number of the generation in which it was found unchanged. Any difference, and whatever must be looked at again or
-// is to be watched, is left to the goroutine that holds Table.mu alone.
+// Most commands of a build find nothing changed. Goroutines that hold Table.mu for reading establish that in parallel: like
+// all others, they check whatever no generation that began after their request has checked, and modify nothing but the
+// number of the generation in which it was found unchanged. Anything that differs, must be read again or is to be watched
+// is left to a goroutine that holds Table.mu exclusively.
 
 // glance is one such look.
 type glance struct {
@@ -19,7 +19,7 @@ type glance struct {
 	buf  []byte // for paths
 }
 
-// quick returns the Set of a command if it is known and everything that it depends on is as it was, else nil. join has returned.
+// quick returns a command's Set if it is known and nothing that it depends on has changed, else nil. join has returned.
 func (t *Table) quick(key unitKey, came uint64) *Set {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

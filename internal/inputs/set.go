@@ -79,9 +79,8 @@ func (s *Set) AppendAbridged(b []byte) ([]byte, int) {
 	return l.Append(b), n
 }
 
-// Changed returns in what s differs from the Set that the same command had before: names of files with another
-// content, that have come, and that have gone; some of them, and how many there are. n is 0 if no other Set of
-// the command is known.
+// Changed returns how s differs from the command's previous Set: names of files that have changed, appeared or gone.
+// names has some of them, n is their number; it is 0 if no other Set of the command is known.
 func (s *Set) Changed() (names []string, n int) { return s.changed, s.changes }
 
 // mostChanged is how many names Changed returns at most.

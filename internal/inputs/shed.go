@@ -49,8 +49,8 @@ func (x *text) size() (n int64) {
 	return n + 64*int64(len(x.values)+len(x.asked)+len(x.aliases)+len(x.assembly)+len(x.lines)) + 4*int64(cap(x.defined))
 }
 
-// shed drops the commands that were used least recently, and all that the others do not need, until a quarter of the memory
-// is free.
+// shed evicts the least recently used commands, with everything that no other command needs, until a quarter of the
+// memory is free.
 func (t *Table) shed() {
 	units := make([]*resolved, 0, len(t.units))
 	keys := make(map[*resolved]unitKey, len(t.units))
@@ -73,8 +73,8 @@ func (t *Table) shed() {
 	}
 }
 
-// sweep drops what none of the units needs, and finds out what the rest takes. A name is needed as long as there is a unit that
-// has asked for it, or could have: one that was found out no later than the name was last asked for.
+// sweep drops what none of the units needs, and measures what the rest takes. A name is needed as long as some unit has
+// asked for it or may have: one that was resolved no later than the name was last asked for.
 func (t *Table) sweep(units []*resolved) {
 	needed := make([]bool, len(t.ids))
 	oldest := t.round

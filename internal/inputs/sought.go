@@ -9,9 +9,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// What a compiler has looked up while it was watched tells whether the search that a walk makes is the compiler's. A name
-// that exists here must be in the Set, or belong to the compiler, or else the compile does not find it elsewhere. A
-// name that does not exist must be one whose appearance a Table notices.
+// The names that a watched compiler looked up show whether a walk searches as the compiler does. A name that exists here
+// must be in the Set or belong to the compiler, or a host would not find it. A name that does not exist must be one whose
+// appearance the Table notices.
 
 // Parts are the files and directories that belong to a compiler, with which it is shown everywhere: absolute names.
 type Parts struct {
@@ -25,13 +25,13 @@ type Parts struct {
 // Sought is a name that a compiler has looked up, and that the Table has not thought of.
 type Sought struct {
 	Name string
-	// There says that it exists, so a compile of the Set may do something else than here. Otherwise, that may be so once the
+	// There is set if it exists, so that a compile of the Set may behave differently. Otherwise, that may be so once the
 	// name comes into being.
 	There bool
 }
 
-// Unthought returns the first of names, absolute and as the compiler of q spelt them, that the Table has not thought of when it made
-// s, or nil. ok is false if s is no longer what a compile of q may read.
+// Unthought returns the first of names, absolute and as the compiler of q spelt them, that the Table did not consider when
+// it made s, or nil. ok is false if s is no longer what a compile of q may read.
 func (t *Table) Unthought(q *Query, s *Set, names []string, p *Parts) (unthought *Sought, ok bool) {
 	t.join(t.begun.Load())
 	t.mu.Lock()

@@ -14,8 +14,8 @@ import (
 type Options struct {
 	MaxFile  int64 // bytes of a file in a Set (64 MiB)
 	MaxFiles int   // files in a Set (100,000)
-	// Memory bounds what is kept, in bytes (256 MiB). When it is exceeded, the Table drops the commands that were used least
-	// recently, and what no other command needs.
+	// Memory bounds what is kept, in bytes (256 MiB). When it is exceeded, the Table evicts the least recently used
+	// commands, and what no other command needs.
 	Memory int64
 }
 
@@ -173,7 +173,7 @@ type Query struct {
 	Module bool
 }
 
-// Doubt says why a compiler has to be asked what it reads.
+// Doubt is the reason why a compiler has to be asked what it reads.
 type Doubt struct {
 	Why  string // one of the reasons below
 	Name string // file or directory that causes it
@@ -324,7 +324,7 @@ func (t *Table) resolved(w *walk) *resolved {
 	for i, d := range t.used {
 		ids[i] = d.id
 	}
-	// Two spellings of a name are the same file as long as both lead to the same directory, which is among dirs. So one is looked at.
+	// Two spellings of a name are one file as long as both lead to the same directory, which is among dirs. So check one.
 	entries, named := make([]*entry, 0, len(w.hits)+len(w.images)), make(map[spot]bool, len(w.hits))
 	for _, e := range slices.Concat(w.hits, w.images) {
 		if at := (spot{e.dir.way.real, e.base}); !named[at] {

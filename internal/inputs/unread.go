@@ -7,9 +7,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// A Set has more files than its compile reads: those behind conditions that do not hold, for one. What such a
-// file has in it cannot matter to the compile's result. That it exists does, and so does everything that a
-// compiler can see of a file without reading it.
+// A Set has more files than its compile reads, for example those behind conditions that do not hold. The contents
+// of such a file cannot affect the result. Its existence can, and so can everything that a compiler sees of a
+// file without reading it.
 //
 // Which files were not read is known afterwards, if the compile has written rules for make: they name all
 // that the preprocessor reads. They do not name what others read: the assembler (.incbin), messages that
@@ -47,7 +47,7 @@ func (u Unread) empty() bool {
 	return true
 }
 
-// directives says that what is found until the function that it returns is called is named by directives
+// directives marks what is found until the returned function is called as named by directives
 // in e, which the preprocessor reads.
 func (w *walk) directives(e *entry) (end func()) {
 	w.directive, w.reader = true, nil
@@ -115,7 +115,7 @@ func (w *walk) spared(s *Set) Unread {
 func (s *Set) Spare() bool { return s.spare != nil }
 
 // Unread returns which files a compile of s in the directory cwd has not read, by the rules for make that it
-// has written. all says that these name system headers as well.
+// has written. all is set if these name system headers as well.
 //
 // ok is false if there are no such files, or if it is not certain which.
 func (s *Set) Unread(cwd string, rules []byte, all bool) (u Unread, ok bool) {

@@ -48,7 +48,8 @@ func newView(cwd string, own []string, p *Parts) *view {
 	return v
 }
 
-// owns records a directory of the project, in which missing names count, unless it is one of the system's, with parts of the compiler.
+// owns records a directory of the project, in which missing names count. It ignores system directories, which hold parts
+// of the compiler.
 func (v *view) owns(dir string) {
 	_, shared := v.dirs[dir]
 	if !shared || !v.within(dir, systemDirs[:]) && dir != "/" {
@@ -112,8 +113,8 @@ func (v *view) above(name string) {
 	}
 }
 
-// sees reports whether the view has what name leads to here: the same file or directory, or nothing, and that would be noticed if it
-// came into being.
+// sees reports whether the view agrees with this machine on what name leads to: the same file or directory, or nothing, in
+// which case its appearance would be noticed.
 func (v *view) sees(name string) (at *Sought, ok bool) {
 	if shared, ok := unit.Shared(name); !ok || machines(shared) {
 		return nil, true // the process's own, or the kernel's
@@ -162,8 +163,8 @@ func (v *view) notices(name string) bool {
 	return false
 }
 
-// links reports whether a name, as spelt, is one that matters to a link, or to the start of a program: a gcc tests which directories of
-// libraries there are, and the loader where the libraries of programs are. The latter belong to the compiler.
+// links reports whether a name, as spelt, matters only to a link or to program start: gcc probes library directories, and
+// the loader looks for a program's libraries, which belong to the compiler.
 func (v *view) links(name string, k kind) bool {
 	if dir, is := strings.CutSuffix(name, "/."); is {
 		return !strings.Contains(dir, "/include")
@@ -197,8 +198,8 @@ func library(base string) bool {
 	return is && strings.HasPrefix(before, "lib")
 }
 
-// program reports whether a name is one of programs that a compiler may start, or by which it looks for itself: whatever is there, also a
-// link of rdistcc's, belongs to its identity.
+// program reports whether a name is that of a program that a compiler may start, or by which it looks for itself. Whatever
+// is there, even a link of rdistcc's, belongs to the compiler's identity.
 func (v *view) program(name string) bool {
 	_, is := v.path[path.Dir(name)]
 	return is && (!strings.Contains(path.Base(name), ".") || !v.within(name, v.own))
@@ -221,7 +222,7 @@ func machines(name string) bool {
 // localeFiles are of the C library, whose other files for locales belong to a compiler.
 var localeFiles = [...]string{"/etc/locale.alias"}
 
-// systemDirs are where distributions install what packages bring.
+// systemDirs are where distributions install packages.
 var systemDirs = [...]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/Program Files"}
 
 // walkTo follows an absolute name as the kernel does. It returns the name that it leads to, without links, or what is missing on

@@ -13,19 +13,19 @@ import (
 	"github.com/rdistcc/rdistcc/internal/vigil"
 )
 
-// An include may be in hundreds of directories, so a command depends on more directories than files. The kernel can tell what
-// comes and goes in them (inotify), and then they need not be looked at. What it says is exact as far as it goes:
+// An include may be in any of hundreds of directories, so a command depends on more directories than files. The kernel can
+// report what comes and goes in them (inotify), and then they need not be checked. Its reports are exact within limits:
 //
-//   - It tells of each change of a directory's names, and of its mode, before the system call that makes the change returns, by
-//     whatever path that was made. What files have in them it does not tell (of a second name, a mapping), so each file is looked at.
-//   - It watches inodes. That a path still leads to the watched one is known for a directory below a watched one, whose names it
-//     tells as well, up to a directory that is looked at by its path. So a directory above may be renamed or become a link.
-//   - It does not tell that something is mounted on a name. The table of mounts is polled for that.
-//   - It does not tell what other machines do, or what happens to the layers of an overlay, so only some file systems count
-//     (stamp.Told). Nor does it tell that another spelling of a name leads to a file: directories that ignore case do not count.
+//   - It reports each change of a directory's names or mode before the system call that makes it returns, by whatever path.
+//     It misses changes of contents (through a second name or a mapping), so each file is still checked.
+//   - It watches inodes, not paths. A path is known to still lead to its inode if all directories above are watched too, up
+//     to one that is checked by its path. So a directory above may be renamed or become a link.
+//   - It does not report mounts. The table of mounts is polled for those.
+//   - It does not report what other machines do, or changes in the layers of an overlay, so only some file systems count
+//     (stamp.Told). Nor does it relate spellings of a name: directories that ignore case do not count.
 //   - Its queue is bounded. If it overflows, all directories are looked at again, as they are where no watch is to be had.
 //
-// A directory that is not known to be as it was is looked at like one that is not watched.
+// A directory that is not known to be unchanged is checked like an unwatched one.
 
 const (
 	// mostWatched bounds the directories that are watched, each of which keeps an inode in the kernel's memory, about 1 KiB.
@@ -159,7 +159,7 @@ func (t *Table) listenTo(d *dir) {
 	if unix.Fstat(fd, &st) != nil || unix.Fstatfs(fd, &fs) != nil || !stamp.Told(&fs) || ignoresCase(fd, &fs) {
 		return
 	}
-	// By the open file, so that it is the inode of st whatever the path leads to by now.
+	// Watch the open file, not its path, which may lead elsewhere by now: st is of this inode.
 	wd, err := unix.InotifyAddWatch(w.kernel.Events, fmt.Sprint("/proc/self/fd/", fd), watchFor)
 	if err != nil {
 		w.denied = w.denied || err == unix.ENOSPC
@@ -200,8 +200,8 @@ func (t *Table) ignore(d *dir) {
 	_, _ = unix.InotifyRmWatch(w.kernel.Events, uint32(wd)) // it may have ended by itself
 }
 
-// confirm records that the path of d, whose parent was checked, leads to the inode in st, and ends its watch if that is another one.
-// below is the name of d in its parent.
+// confirm records that the path of d, whose parent has been checked, leads to the inode in st. It ends d's watch if that
+// is on another inode. below is the name of d in its parent.
 func (t *Table) confirm(d *dir, st *stamp.Stamp, below *entry) {
 	w := d.watch
 	switch {
@@ -222,7 +222,8 @@ func (t *Table) sound(d *dir) bool {
 	return w != nil && d.there && w.era == t.watcher.era && d.parent != nil && d.parent.there && w.under == d.parent.watch && w.under != nil
 }
 
-// heard reports whether all changes of names in d were told of since it was looked at, if its path still leads to what st describes.
+// heard reports whether the kernel has reported all changes of names in d since d was last checked, provided that its path
+// still leads to what st describes.
 func (d *dir) heard(era uint64, st *stamp.Stamp) bool {
 	w := d.watch
 	return w != nil && w.era == era && w.dev == st.Dev && w.ino == st.Ino && d.st.Mode == st.Mode

@@ -7,9 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// Whole returns a Set with the same files whose List has all of them, also the source, and no base. It tells whether a
-// precompiled header would be made of the same files again, with the same names, contents, times and modes, and is how they
-// are sent for that.
+// Whole returns a Set with the same files, whose List has all of them, including the source, and no base. Precompiled
+// headers are compared by it, because it covers names, contents, times and modes, and sent as such a list.
 func (s *Set) Whole() *Set {
 	w := &Set{Files: append([]*Input{{Name: s.Files[0].Name}}, s.Files...), Dirs: s.Dirs, Links: s.Links, Len: s.Len, Unsure: s.Unsure, Timed: s.Timed}
 	w.findLinked()

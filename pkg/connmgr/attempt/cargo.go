@@ -157,8 +157,8 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	return nil
 }
 
-// keeps reports whether a host keeps enough for a job with sets: all of their contents are there at a time, those that precompiled headers
-// are made of as well.
+// keeps reports whether a host's store can hold all contents of sets at once, including those that precompiled headers
+// are made of.
 func keeps(w *job.Welcome, sets []*inputs.Set) bool {
 	n := sets[0].Len
 	if len(sets) > 1 {

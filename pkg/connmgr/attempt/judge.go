@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// judge returns the outcome of a flight that has ended. zstd says that its result may be packed.
+// judge returns the outcome of a flight that has ended. zstd is set if its result may be packed.
 func (a *Attempt) judge(ctx context.Context, window uint64, zstd bool) Outcome {
 	l, fl, h := a.link, a.fl, a.Host.Addr
 	if ctx.Err() != nil && (fl.Result == nil || fl.Result.Status != job.StatusRan) {

@@ -25,9 +25,9 @@ func (a *Attempt) Lacked() {
 	a.Farm.Retry(a.grant.Req, a.Host)
 }
 
-// lost returns which contents of a job's sets are to be sent again if its host lacks those that it says, or all if that is none.
-// Those in own the host was only assumed to have. noList says that it lacks a list. It has not looked for the files of that, or
-// for its base, yet: most of them are used by other jobs too, and there as likely as ever.
+// lost returns which contents of a job's sets must be sent again if its host lacks those in lacked, or all if lacked is
+// empty. The host was only assumed to have those in own. noList is set if it lacks a list, and so has not looked for that
+// list's files or base yet; most of those are used by other jobs too, and probably still there.
 func lost(sets []*inputs.Set, lacked []unit.ContentID) (ids []unit.ContentID, own map[unit.ContentID]bool, noList bool) {
 	var lists []unit.ContentID
 	for _, s := range sets {

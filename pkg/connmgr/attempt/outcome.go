@@ -157,14 +157,14 @@ func (a *Attempt) notFetched(ctx context.Context, err error) Outcome {
 	return Outcome{Blame: scheduler.Gone, Local: lostHost(h, err.Error())}
 }
 
-// errTooBig says that a job is larger than any that is sent.
+// errTooBig: the job is larger than any that may be sent.
 var errTooBig = errors.New("the source and what it reads are too big")
 
-// errNoImages says that a host cannot be told of what a precompiled header is made.
+// errNoImages: the host cannot be told what a precompiled header is made of.
 var errNoImages = errors.New("it keeps too little to make a precompiled header")
 
-// errDigest says that the result received is not the one that the host made.
+// errDigest: the result received is not the one that the host made.
 var errDigest = errors.New("the result is not the one that it sent: its digest differs")
 
-// errNoRoom says that there is no local memory to fetch a result.
+// errNoRoom: there is no local memory to fetch a result into.
 var errNoRoom = errors.New("no memory for a large result (buffers.large)")

@@ -26,7 +26,7 @@ type Base struct {
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 	NextID  func() uint64 // returns a new, unique ID for a job on a link
-	// Carriers says how sources travel.
+	// Carriers is how sources travel.
 	Carriers Choice
 	// Learn is called with the result of each successful compile, and the speed of its host relative to the
 	// average.

@@ -109,7 +109,7 @@ func (f *Farm) demandsLocked(now time.Time) {
 	}
 }
 
-// count runs when the timer fires, and counts what has changed meanwhile.
+// count runs when the timer fires, and counts what has changed since it was set.
 func (f *Farm) count() {
 	f.mu.Lock()
 	f.demand.again = false

@@ -125,7 +125,7 @@ type Request struct {
 	// Job belongs to the caller until it asks for the first decision. From then on the caller must not change
 	// it, and may read only fields that the farm never writes: not Tried, Again and Lost.
 	Job scheduler.Job
-	// Races says that the job may get a second host (Second), from the first Pick until the caller calls
+	// Races is set if the job may get a second host (Second), from the first Pick until the caller calls
 	// Leave, which it then must. The caller sets it before the first Pick.
 	Races bool
 
@@ -164,7 +164,7 @@ type Grant struct {
 // Link returns the connection that the credit belongs to.
 func (g *Grant) Link() *link.Link { return g.conn.Link }
 
-// demand is the demand that daemons are told; guarded by Farm.mu.
+// demand is what daemons are told they could be given; guarded by Farm.mu.
 type demand struct {
 	preparing map[*scheduler.Host]*preparing // by the first host of the list
 	counted   time.Time                      // when it was last counted

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// formsLocked answers the questions that can be answered by now. It returns when the next one can be at the
+// formsLocked answers the questions that can be answered already. It returns when the next one can be at the
 // latest, zero if none is left.
 func (f *Farm) formsLocked(now time.Time) (next time.Time) {
 	f.queue.asking = slices.DeleteFunc(f.queue.asking, func(q *question) bool {

@@ -18,7 +18,7 @@ type aliases map[unit.ToolchainID]unit.ToolchainID
 // maxAliases bounds the parcels that are remembered.
 const maxAliases = 64
 
-// Alias says that hosts may have a toolchain of this machine as a parcel.
+// Alias records the parcel under which hosts may have a toolchain of this machine.
 func (f *Farm) Alias(parcel, own unit.ToolchainID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,21 +73,21 @@ func (f *Farm) Lacking(own unit.ToolchainID) (addrs []string) {
 // has the name under which the host has it.
 func takesCompilers(w *job.Welcome) bool { return w.Tree && !sandbox.Set(w.Sandbox).Has(sandbox.Names) }
 
-// Coming says that a toolchain is on its way to a host, which has been sent done bytes of it. Only more than ever before is progress.
+// Coming records that done bytes of a toolchain have been sent to a host. Only a new maximum counts as progress.
 func (f *Farm) Coming(addr string, own unit.ToolchainID, done uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sched.Coming(time.Now(), addr, own, done)
 }
 
-// Queued says that a toolchain will be sent to a host when others have been sent theirs, and that this gets on.
+// Queued records that a toolchain waits to be sent to a host while transfers to other hosts make progress.
 func (f *Farm) Queued(addr string, own unit.ToolchainID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sched.Queued(time.Now(), addr, own)
 }
 
-// Unsendable says that a toolchain cannot be sent to a host.
+// Unsendable records that a toolchain cannot be sent to a host.
 func (f *Farm) Unsendable(addr string, own unit.ToolchainID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -36,7 +36,7 @@ const (
 var ErrFile = errors.New("not a history of compiles, or a damaged one: starting an empty one in its place")
 
 // Open reads the history at path and keeps at most limit entries. A missing file is an empty history. The
-// Store can always be used; the error, one line for the user, says why it starts empty.
+// Store can always be used; a non-nil error, one line for the user, is the reason why it starts empty.
 func Open(path string, limit int) (*Store, error) {
 	s := newStore(path, limit)
 	f, err := s.read()
@@ -74,8 +74,8 @@ func (s *Store) read() (contents, error) {
 	return c, nil
 }
 
-// Save writes the history to its file if anything was learned since it was last saved. It keeps what another
-// process has saved meanwhile; of an entry that both have, it keeps the one seen last.
+// Save writes the history to its file if anything was learned since the last Save. It merges what another
+// process has saved since; of an entry that both have, it keeps the more recent one.
 func (s *Store) Save() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

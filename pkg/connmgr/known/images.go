@@ -27,7 +27,7 @@ import (
 // use only while the image is still what came out of that command, and while the files are still what went in: a compiler may
 // go on using an image whose headers have changed, or complain about it, and no host could do the same.
 
-// recipe says how an image was made. It does not change, except for what is atomic.
+// recipe describes how an image was made. It is immutable, except for its atomic fields.
 type recipe struct {
 	body     job.Body
 	set      *inputs.Set // inputs.Set.Whole
@@ -165,15 +165,15 @@ func alone(q *inputs.Query, set *inputs.Set, name string) bool {
 	return len(set.Images) == 0 || q.GCC && len(set.Images) == 1 && set.Images[0] == name
 }
 
-// Made says that the command has made the image. It waits until any later change of the image would show in its stamp, so the
-// build must not go on meanwhile. The recipe is kept if what the command was to read has not changed.
+// Made reports that the command has made the image. It waits until any later change of the image would show in its stamp, so the
+// build must not go on until then. The recipe is kept if what the command was to read has not changed.
 func (m *Making) Made(ctx context.Context) {
 	if m.from != nil {
 		m.made = m.recipe(ctx)
 	}
 }
 
-// End says that the command has ended.
+// End reports that the command has ended.
 func (m *Making) End() { m.t.images.end(m.name, m.made) }
 
 // recipe returns the recipe of the image that the command has made, or nil if there is none.

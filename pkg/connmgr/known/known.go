@@ -86,7 +86,7 @@ func Words() []string {
 	return append(inputs.Doubts(), unknownAsked, unknownUser, unknownView, unknownCommand, Sought) // unknownSize is a Doubt's
 }
 
-// Changed is the reason why a job is not made if one of its files has changed meanwhile.
+// Changed is the reason why a job is not made: one of its files changed while the manager looked.
 const Changed = reason.NotReproducible + inputs.DoubtChanged
 
 // Pipe is why a compile's inputs are not known if one is a pipe. A preprocessor that lists the inputs would read what is meant

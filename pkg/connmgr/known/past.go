@@ -49,7 +49,7 @@ func (p *past) allLocked() map[string]*made.Header {
 	return p.known
 }
 
-// forget says that an image is being made again.
+// forget drops an image that is being made again.
 func (p *past) forget(name string) {
 	if p == nil {
 		return
@@ -66,7 +66,7 @@ func (p *past) find(name string) *made.Header {
 	return p.allLocked()[name]
 }
 
-// changed says that there is more to write than the file has.
+// changed marks the file as out of date.
 func (p *past) changed() {
 	if p == nil {
 		return

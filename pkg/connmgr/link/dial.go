@@ -140,7 +140,7 @@ func (l *Link) openReceives() (err error) {
 	return nil
 }
 
-// errUnknownName says that a host's name does not resolve; it may be mistyped.
+// errUnknownName: a host's name does not resolve; it may be mistyped.
 var errUnknownName = errors.New("no such host: correct its name in the host list, or in DNS or /etc/hosts")
 
 // dialError returns what a Dial or a connection failed on, in the daemon's own words if it rejected the

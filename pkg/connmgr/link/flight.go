@@ -46,7 +46,7 @@ var ErrCancelled = errors.New("cancelled")
 // Done returns a channel that is closed when the flight has ended; nil before Start.
 func (f *Flight) Done() <-chan struct{} { return f.done }
 
-// end closes Done. A non-nil err says why there is no Result.
+// end closes Done. A non-nil err is the reason for a missing Result.
 func (f *Flight) end(err error) {
 	if f.Err = err; err != nil {
 		f.Result = nil

@@ -13,7 +13,7 @@ import (
 type Copy struct {
 	Key   resultcache.Key
 	Entry []byte // as hosts keep it; must not change before Done is called
-	// Done is called once, with the link's lock held. sent says whether the daemon was asked.
+	// Done is called once, with the link's lock held. sent reports whether the daemon was asked.
 	Done func(sent bool)
 }
 

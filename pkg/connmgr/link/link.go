@@ -54,13 +54,13 @@ type Config struct {
 // Owner dials one link and is told what the link learns. It keeps the unspent credits. The link holds no lock
 // when it calls one of its methods.
 type Owner interface {
-	// Connected says that the peer has accepted the connection of a Dial, before any message. It is called
+	// Connected is called when the peer has accepted the connection of a Dial, before any message. It is called
 	// during Dial, and not with all devices.
 	Connected()
 	// Reached reports the address that a Dial connected to, once start-up is over and before the daemon's
 	// first message. It is called during Dial.
 	Reached(remote net.Addr)
-	// Learned says what has changed; the owner gets it from l. Like all methods below, it may be called from
+	// Learned reports what has changed; the owner gets it from l. Like all methods below, it may be called from
 	// the daemon's first message on, so before Dial has returned.
 	Learned(l *Link, what News)
 	// Granted delivers credits. The owner gives those that it does not want back by Link.Return.
@@ -119,7 +119,7 @@ type Link struct {
 	peer    string // the name in the daemon's certificate; empty: it has none
 	recvMem []byte // room for recvBuffers messages; nil until the connection is established
 	recvMR  iwarp.MR
-	// peerReads says that the daemon may send RDMA Reads.
+	// peerReads is set if the daemon may send RDMA Reads.
 	peerReads bool
 	up        chan struct{} // closed once Welcome and the toolchains are here
 	retire    chan struct{} // closed by Retire

@@ -84,8 +84,8 @@ func (l *Link) KnowsShelf(ctx context.Context) bool {
 	return l.hasShelfLocked()
 }
 
-// ReadsShelf reports whether it will soon be known what the daemon has on its shelf: KnowsShelf would wait, and nobody has
-// waited in vain.
+// ReadsShelf reports whether the contents of the daemon's shelf will soon be known: KnowsShelf would wait, and no wait for
+// it has timed out yet.
 func (l *Link) ReadsShelf() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +167,7 @@ func (l *Link) headLocked(b []byte) bool {
 	return err == nil
 }
 
-// recordsLocked reads the records that are new, part by part. busy is set meanwhile.
+// recordsLocked reads the new records in parts. busy is set until it has them all.
 func (l *Link) recordsLocked() {
 	s := &l.shelf
 	off, n := s.index.Next()
@@ -187,7 +187,7 @@ func (l *Link) recordsLocked() {
 
 // ReadResult reads a result that Find has found, as the daemon keeps it, and appends it to buf. It takes one
 // round trip, or two if the result is longer than what may be read at a time. The error is resultcache.ErrMiss
-// if the daemon has dropped the result meanwhile, or is gone, and that of ctx if it ends first.
+// if the daemon has since dropped the result, or is gone, and that of ctx if it ends first.
 //
 // Behind the result, the head is read again. If the record still counts then, the result did not change while
 // it was read.
@@ -243,7 +243,7 @@ func (l *Link) Spoilt(s Shelved) {
 	}
 }
 
-// Forget makes Find not return what the daemon has for key now.
+// Forget hides what the daemon currently has for key from Find.
 func (l *Link) Forget(key resultcache.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,10 +18,10 @@ import (
 type HostList struct {
 	List  hostlist.List
 	Where string // a file or flag, or empty without any
-	// Distcc says that it comes from a file of distcc's, which counts only if there is nothing better.
+	// Distcc is set if it comes from a file of distcc's, which counts only if there is nothing better.
 	Distcc bool
 	Err    error // why the list cannot be used
-	// Stale says why List is still what the file had before: its current content cannot be used.
+	// Stale is why List is still the file's previous content: the current one cannot be used.
 	Stale error
 }
 
@@ -82,7 +82,7 @@ type Options struct {
 	// Find returns a list with the hosts added that its sources stand for; nil: none are added. stamp grows
 	// with each change of any source.
 	Find func(hostlist.List) (list hostlist.List, stamp uint64)
-	// AnyUser says that wrappers of several users bring lists.
+	// AnyUser is set if wrappers of several users bring lists.
 	AnyUser bool
 }
 

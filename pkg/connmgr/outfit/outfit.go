@@ -29,14 +29,14 @@ import (
 type Farm interface {
 	// Lacking returns the addresses of the hosts that are connected and have said that they do not have a toolchain.
 	Lacking(id unit.ToolchainID) []string
-	// Alias says that hosts may have a toolchain of this machine as a parcel.
+	// Alias records the parcel under which hosts may have a toolchain of this machine.
 	Alias(parcel, own unit.ToolchainID)
-	// Coming says that a toolchain is on its way to a host, which has been sent done bytes of it. Jobs that wait for it there
-	// do so while these become more.
+	// Coming records that done bytes of a toolchain have been sent to a host. Jobs wait for it there as long as that number
+	// grows.
 	Coming(addr string, own unit.ToolchainID, done uint64)
-	// Queued says that a toolchain will be sent to a host when others have been sent theirs, and that this gets on.
+	// Queued records that a toolchain waits to be sent to a host while transfers to other hosts make progress.
 	Queued(addr string, own unit.ToolchainID)
-	// Unsendable says that a toolchain cannot be sent to a host.
+	// Unsendable records that a toolchain cannot be sent to a host.
 	Unsendable(addr string, own unit.ToolchainID)
 }
 
@@ -103,7 +103,7 @@ type delivery struct {
 	taken int           // how many times in a row the host has had all of it, without listing it
 }
 
-// State says how far a toolchain is on its way to a host.
+// State is how far the transfer of a toolchain to a host has got.
 type State struct {
 	ID        unit.ToolchainID
 	Compiler  string // its usual name
@@ -114,7 +114,7 @@ type State struct {
 	Began     time.Time
 }
 
-// String says that in a few words.
+// String describes the state in a few words.
 func (s State) String() string {
 	switch {
 	case s.Err != "":
@@ -158,7 +158,7 @@ func (x *Outfitter) Close() {
 	x.wg.Wait()
 }
 
-// Use says that a job uses a compiler. x may be nil.
+// Use records that a job uses a compiler. x may be nil.
 func (x *Outfitter) Use(tc *toolchain.Toolchain, again Identify) {
 	if x == nil {
 		return
@@ -434,7 +434,7 @@ func (k *kit) same(ctx context.Context) error {
 	return nil
 }
 
-// errReplaced says that the compiler that jobs used is gone, as after an upgrade. No host lacks it any more, though it may come back.
+// errReplaced: the compiler that jobs used is gone, say after an upgrade. No host needs it any more, though it may come back.
 var errReplaced = errors.New("it is no longer there")
 
 // progress returns a function that counts bytes of contents that have been sent, for one goroutine at a time.

@@ -34,7 +34,7 @@ type Leg struct {
 	cancelled bool
 }
 
-// Then says what a Leg's owner has to do.
+// Then is what a Leg's owner has to do next.
 type Then uint8
 
 // Thens.

@@ -19,14 +19,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 )
 
-// ErrInUse says that another manager serves the socket.
+// ErrInUse: another manager serves the socket.
 var ErrInUse = ipcserver.ErrInUse
 
 // Listener is the socket that wrappers connect to.
 type Listener struct {
 	*net.UnixListener
 	Path string
-	// Group says that the directory is open to a group, so the manager serves the whole machine.
+	// Group is set if the directory is open to a group, so that the manager serves the whole machine.
 	Group bool
 
 	own  *ipcserver.Listener // nil if the service manager owns the socket, its name and lock

@@ -75,7 +75,7 @@ func TakeOver(path string, force bool) (*Takeover, error) {
 
 // Done tells the old manager that this one serves, and returns when the old one has given up its other
 // addresses. If the error wraps ErrInUse, the old manager did not wait that long and goes on serving, so this
-// one must step back. Any other error means that the old manager ended meanwhile.
+// one must step back. Any other error means that the old manager has ended.
 func (t *Takeover) Done() error {
 	defer t.Conn.Close()
 	err := t.Conn.Send(ipc.AppendBare(nil, ipc.KindGo))

@@ -13,7 +13,7 @@ import (
 // compiler that a wrapper names, to identify it. So it accepts from another user's wrapper only compilers that
 // only root or the manager's own user can have installed.
 
-// errForeign says that the manager may not run the compiler.
+// errForeign: the manager may not run the compiler.
 var errForeign = errors.New("the manager of the machine runs no compiler that its user or root did not install, and none with libraries of others (LD_LIBRARY_PATH)")
 
 // MayRun returns nil if a manager that runs as user uid may run the compiler in l, a command of another user,

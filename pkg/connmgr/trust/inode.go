@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/outputs"
 )
 
-// ErrInode says that a result has the identity of a file in it: its device and the number of its inode, which on a host
-// are others than here. Nobody is to blame for that.
+// ErrInode: a result contains the identity of a file, its device and inode number, which differ between hosts. It is no
+// host's fault.
 var ErrInode = fmt.Errorf("the inode of a source in it: %w", outputs.ErrDoubt)
 
 // region begins the names that clang gives to OpenMP's target regions: __omp_offloading_DEVICE_INODE_function_l7. It does so

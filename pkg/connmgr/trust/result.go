@@ -165,7 +165,7 @@ func odd(w string) bool {
 // part returns a segment of a result, which must have passed Result.
 func part(mem []byte, s job.Segment) []byte { return mem[s.Off:][:s.Len] }
 
-// isTrace reports whether an output says how long the compiler took for what, so that no two are equal.
+// isTrace reports whether an output is a time trace of the compiler, of which no two are equal.
 func isTrace(body *job.Body, out *unit.Output) bool {
 	if out.Kind != unit.OutputSide {
 		return false

@@ -1,6 +1,6 @@
 // Package made keeps in a file how the precompiled headers of this machine were made, from one run of the manager to the next.
 //
-// It says what was the case when an entry was written. Whether that still holds is for the reader to find out.
+// An entry describes the state when it was written. The reader has to check that it still holds.
 package made
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
-// Header says how an image, which is a precompiled header, was made.
+// Header describes how an image, which is a precompiled header, was made.
 type Header struct {
 	Image string            // absolute, without links
 	At    stamp.Stamp       // of the image, settled

@@ -11,8 +11,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/wholefile"
 )
 
-// The file has a line that says what it is and which version of the program has watched, as another one searches otherwise, and then
-// a line for each combination, its key and kinds:
+// The file begins with a line that names its format and the version of the program that watched, because versions may
+// search differently. A line for each combination follows, with its key and kinds:
 //
 //	rdistcc watched 1 v1.2.0
 //	9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 3c41

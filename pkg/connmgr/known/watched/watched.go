@@ -40,7 +40,7 @@ const most = 4096
 type Verdict struct {
 	Doubt string // a name that the model lacks; "": none
 	Void  bool   // it says nothing, as the compiler has failed: the next job is watched
-	// Unseen says that the compiler cannot be watched on this system. Its combination counts as watched until the manager ends.
+	// Unseen is set if the compiler cannot be watched on this system. Its combination counts as watched until the manager ends.
 	Unseen bool
 }
 
