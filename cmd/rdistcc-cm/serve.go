@@ -338,7 +338,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		Copies:        c.Cache.Replicas,
 		NoBackFill:    !c.Cache.BackFill,
 		BaseDir:       c.Cache.BaseDir,
-		KeepHere:      c.Cache.Here,
+		KeepHere:      map[string]connmgr.KeepHere{"auto": connmgr.KeepTold, "true": connmgr.KeepAll, "false": connmgr.KeepNone}[c.Cache.Here],
 		Wait:          c.Waiting(),
 		Slots:         c.Buffers.SlotsFor(memory),
 		SlotSize:      int64(c.Buffers.Slot),

@@ -21,8 +21,7 @@ commands:
   drain HOST    send no new jobs to a host; undrain HOST undoes that
   doctor [HOST] check this machine and the hosts, and tell what to fix
   logs HOST     the log of a host's daemon; with -f it is followed
-  cache         the cache of results: cache stats, clear, prune, verify; what
-                ran here is in it only with cache.here: true
+  cache         the cache of results: cache stats, clear, prune, verify
   toolchain     which hosts have the compilers used here: toolchain list; what
                 hosts are sent: toolchain pack; send one now: toolchain send
   config        the effective settings; config --origins: where each comes from

@@ -89,8 +89,19 @@ func (f *flow) askTurn(why string, turn ipc.Turn) bool {
 		return true
 	}
 	kind, _, err := f.conn.Recv()
-	f.told = err == nil && kind == ipc.KindTell
-	return err == nil && (kind == ipc.KindGo || f.told)
+	if err != nil {
+		return false
+	}
+	switch kind {
+	case ipc.KindTell:
+		f.told = ipc.TellRan
+	case ipc.KindTellReads:
+		f.told = ipc.TellReads
+	case ipc.KindGo:
+	default:
+		return false
+	}
+	return true
 }
 
 // fallback compiles here because the farm did not. Trouble costs the user one line. Where

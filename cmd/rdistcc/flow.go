@@ -24,7 +24,7 @@ type flow struct {
 	managerGone bool
 	unmanaged   string         // not empty: there is no manager to ask, and none can be started; for settings.news, why
 	announced   bool           // the manager knows that this command makes a precompiled header
-	told        bool           // the manager wants to know what comes of the command here
+	told        ipc.Tell       // what the manager wants to know of the command here
 	divided     bool           // the manager knows of single compiles of the command alone
 	said        *driver.Answer // what the driver would run for the plan, as far as it was asked
 	plugins     []string       // files of what the compiler loads (-fplugin=)

@@ -13,6 +13,16 @@ type command struct {
 	file  string
 	argv  []string
 	alone bool // it starts no other program
+
+	more string // a word behind those of argv, if it runs beside this process
+}
+
+// started returns c as it is started beside this process.
+func (c command) started() command {
+	if c.more != "" {
+		c.argv = append(c.argv[:len(c.argv):len(c.argv)], c.more)
+	}
+	return c
 }
 
 // shellFor returns the command by which a shell runs a file that the kernel does not know
@@ -56,6 +66,7 @@ func (s *settings) cannotRun(c command, err error) int {
 // start runs c as a child with the given standard descriptors.
 func start(c command, env []string, files []uintptr, sys *syscall.SysProcAttr) (pid int, err error) {
 	attr := &syscall.ProcAttr{Env: env, Files: files, Sys: sys}
+	c = c.started()
 	pid, err = startProgram(c.file, c.argv, attr)
 	if err == syscall.ENOEXEC {
 		sh := c.shellFor()

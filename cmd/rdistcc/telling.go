@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -22,7 +23,7 @@ type ears struct {
 type ear struct {
 	fd       int // what is printed is read there; -1: not any more
 	far      int // the command's end, until it has started
-	to       int
+	to       int // -1: nowhere
 	terminal bool
 	said     []byte // its beginning
 	n        int    // how much was printed, in bytes
@@ -31,7 +32,7 @@ type ear struct {
 
 // tells reports whether f is to tell the manager what comes of c, which is about to run here.
 func (f *flow) tells(c command) bool {
-	return f.told && f.conn != nil && !f.divided && c.file == f.cc.file && canPrint(1) && canPrint(2)
+	return f.told != ipc.TellNot && f.conn != nil && !f.divided && c.file == f.cc.file && canPrint(1) && canPrint(2)
 }
 
 // listenTo returns ears for two descriptors of this process, or nil. Two that lead to the same terminal share one, as what
@@ -70,6 +71,27 @@ func (e *ears) add(to int) bool {
 	}
 	e.all = append(e.all, x)
 	return true
+}
+
+// addList adds an ear for what GNU's assembler reads, which it names in a file of its own, and returns the command with the word for
+// that. The file is a pipe: nothing lies about, and no other process comes between. The ear is nil if that cannot be.
+func (e *ears) addList(c command) (command, *ear) {
+	const setFD = 2 // F_SETFD
+	var p [2]int
+	if syscall.Pipe2(p[:], syscall.O_CLOEXEC) != nil {
+		return c, nil
+	}
+	name := "/proc/self/fd/" + strconv.Itoa(p[1])
+	_, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(p[1]), setFD, 0) // it keeps its number in the command
+	if errno != 0 || p[1] < 3 || syscall.Access(name, 2) != nil {
+		syscall.Close(p[0])
+		syscall.Close(p[1])
+		return c, nil
+	}
+	x := &ear{fd: p[0], far: p[1], to: -1}
+	e.all = append(e.all, x)
+	c.more = "-Wa,--MD," + name
+	return c, x
 }
 
 // close closes everything that is open.
@@ -134,7 +156,7 @@ func (x *ear) pass(buf []byte) {
 	if len(x.said) <= ipc.MaxWordsHere {
 		x.said = append(x.said, buf[:n]...)
 	}
-	if write(x.to, string(buf[:n])) != 0 {
+	if x.to >= 0 && write(x.to, string(buf[:n])) != 0 {
 		x.failed = true
 		x.hangUp() // the command meets the same
 	}
@@ -142,6 +164,10 @@ func (x *ear) pass(buf []byte) {
 
 // runTelling runs c, passes on what it prints, and tells the manager what has come of it.
 func (f *flow) runTelling(c command, e *ears) int {
+	var list *ear
+	if f.told == ipc.TellReads {
+		c, list = e.addList(c)
+	}
 	code := f.runWith(c, e.fds, e.begin)
 	select {
 	case <-e.done:
@@ -156,6 +182,8 @@ func (f *flow) runTelling(c command, e *ears) int {
 		switch {
 		case x.failed, x.n > 0 && (x.to == 1 || x.terminal), x.n > ipc.MaxWordsHere:
 			return code
+		case x == list:
+			ran.Reads = x.said
 		case x.n > 0:
 			ran.Words = x.said
 		}

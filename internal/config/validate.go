@@ -96,6 +96,7 @@ func (c *Config) Validate() error {
 		{"daemon.listen", listen(c.Daemon.Listen)},
 		{"daemon.provider", provider(c.Daemon.Provider)},
 		{"daemon.slot-access", oneOf(c.Daemon.SlotAccess, "auto", "anew", "kept")},
+		{"cache.here", oneOf(c.Cache.Here, "auto", "true", "false")},
 		{"manager.carrier", oneOf(c.Manager.Carrier, "auto", "write", "eager", "pull")},
 		{"manager.inputs", sized0(c.Manager.Inputs, 16*MiB, 1024*GiB)},
 		{"daemon.carriers", carriers(c.Daemon.Carriers)},

@@ -69,10 +69,7 @@ func (c *client) onLocal(f *ipc.Local) error {
 			return nil
 		}
 	}
-	answer := ipc.KindGo
-	if c.watchHere() {
-		answer = ipc.KindTell
-	}
+	answer := [...]ipc.Kind{ipc.TellNot: ipc.KindGo, ipc.TellRan: ipc.KindTell, ipc.TellReads: ipc.KindTellReads}[c.watchHere()]
 	c.startHere()
 	return c.SendFrame(ipc.AppendBare(nil, answer))
 }

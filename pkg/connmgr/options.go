@@ -82,8 +82,8 @@ type Options struct {
 	// share (none of those is accepted).
 	Verify  func(sum [32]byte, signature []byte) (host string, err error)
 	BaseDir string // directory that results are shared across, for wrappers that name none (none)
-	// KeepHere keeps what compiles on this machine come to. Nothing confines these to what they are known to read.
-	KeepHere bool
+	// KeepHere is whether what compiles on this machine come to is kept (where it is told what they read).
+	KeepHere KeepHere
 
 	// SendToolchains opens a stream to a host's service for toolchains (hosts are sent none).
 	SendToolchains func(ctx context.Context, addr string) (net.Conn, error)

@@ -21,25 +21,40 @@ import (
 
 // What a compile came to on this machine is what a host would have answered, since that is why a host's answer may take its place.
 // It is kept under the same name, if what the name says was there all the time, the compile has written its outputs itself, and the
-// compiler was the same one to its end. That it has read nothing else is not known, so this is for those who ask for it (KeepHere).
+// compiler was the same one to its end. What the compiler proper reads is known; what inline assembler has the assembler read is not,
+// unless that tells, so the results of others are for those who ask for them (KeepHere).
+
+// KeepHere says of which compiles on this machine the results are kept.
+type KeepHere uint8
+
+// Values of KeepHere.
+const (
+	KeepTold KeepHere = iota // of those whose assembler, if there is one, tells what it reads
+	KeepAll
+	KeepNone
+)
 
 // ranHere is what a client knows of a compile that runs on this machine.
 type ranHere struct {
 	k      *known.Job   // the job, if its inputs are known: what it comes to here may be kept
 	guard  *known.Guard // watches over the compile, or nil
+	tell   ipc.Tell     // what the wrapper is to tell
 	missed string       // why the cache has had no result
 }
 
-// mayKeepHere reports whether what the command comes to on this machine may be kept.
-func (c *client) mayKeepHere() bool { return c.m.o.KeepHere && c.mayKeep() }
+// mayKeepHere reports whether what the command comes to on this machine may be kept, as far as is known before its compiler is.
+func (c *client) mayKeepHere() bool { return c.m.o.KeepHere != KeepNone && c.mayKeep() }
 
-// watchHere begins to watch over a compile that is about to run here, if its result may be kept. It reports whether it does. The
-// record says why not if the cache was asked in vain.
-func (c *client) watchHere() bool {
+// watchHere begins to watch over a compile that is about to run here, if its result may be kept. It returns what the wrapper is to
+// tell of it. The record says why not if the cache was asked in vain.
+func (c *client) watchHere() ipc.Tell {
 	if c.here.guard != nil || c.lease == nil || !c.mayKeep() {
-		return c.here.guard != nil
+		return c.here.tell
 	}
-	why := ""
+	why, tell := "", ipc.TellRan
+	if k := c.here.k; k != nil && c.m.o.KeepHere == KeepTold {
+		tell, why = c.assembles(k)
+	}
 	switch k := c.here.k; {
 	case c.record.Reason == reason.Diagnostics:
 		why = "a host, which shows it nothing else, came to something else"
@@ -49,17 +64,19 @@ func (c *client) watchHere() bool {
 		why = c.unknownHere()
 	case !c.names(k).ok:
 		why = "it may depend on when it runs"
-	case !c.m.o.KeepHere:
-		why = "nothing here shows that it reads no other files (cache.here)"
+	case c.m.o.KeepHere == KeepNone:
+		why = "cache.here is off"
+	case why != "":
 	default:
 		c.here.guard, why = c.m.known.Guard(k)
 	}
-	c.here.missed = c.record.Missed
+	c.here.missed, c.here.tell = c.record.Missed, ipc.TellNot
 	if c.here.guard != nil {
+		c.here.tell = tell
 		why = "it failed, or printed something on a terminal or on its standard output" // unless onRan knows better
 	}
 	c.notKept(why)
-	return c.here.guard != nil
+	return c.here.tell
 }
 
 // unknownHere returns why the result of a command whose inputs are not known is not kept.
@@ -96,9 +113,12 @@ func (c *client) onRan(f *ipc.Ran) error {
 	k, began := c.here.k, c.began
 	mem, files, err := c.outputsHere(k)
 	own, why := c.here.guard.End()
-	c.here.guard = nil
+	tell := c.here.tell
+	c.here.guard, c.here.tell = nil, ipc.TellNot
 	switch again, ierr := c.m.o.Identify(c.Context(), c.lease.Compiler, c.env()); {
 	case why != "":
+	case tell == ipc.TellReads && !readsItsTextAlone(k, f.Reads):
+		why = "its assembler has read other files than the compiler's text, or does not say which"
 	case err != nil:
 		why = err.Error()
 	case ierr != nil || again.ID != c.compiler.ID:

@@ -24,6 +24,7 @@ type Table struct {
 	search  recipes.SearchCache
 	flags   recipes.FlagCache
 	modules recipes.ModuleCache
+	as      recipes.AssemblerCache
 }
 
 // New returns an empty table. If object is nil, the compiler is asked.
@@ -74,6 +75,11 @@ func (c *Compiler) NoFlag(words []string) string {
 // ReadsModules reports whether what compiled modules of this clang say of themselves is read here as it is meant.
 func (c *Compiler) ReadsModules() bool {
 	return c.Family == "clang" && c.table.modules.Reads(c.table.ctx, c.id(), c.path, env)
+}
+
+// AssemblerTells reports whether the compiler's assembler is a program that names all files that it reads (-Wa,--MD).
+func (c *Compiler) AssemblerTells() bool {
+	return c.Family == "gcc" && c.table.as.Tells(c.table.ctx, c.id(), c.path, env)
 }
 
 // Search returns where the compiler looks for headers by default, if that is known already or ask is set.

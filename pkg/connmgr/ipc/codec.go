@@ -167,14 +167,14 @@ func (m *GoLocal) Append(b []byte) []byte {
 	b = wire.AppendString(b, m.Detail)
 	b = wire.AppendString(b, m.Host)
 	b = wire.AppendBool(b, m.NoFallback)
-	b = wire.AppendBool(b, m.Tell)
+	b = append(b, byte(m.Tell))
 	return end(b, at)
 }
 
 // Parse reads a GoLocal.
 func (m *GoLocal) Parse(p []byte) error {
 	d := newDecoder(p)
-	*m = GoLocal{Reason: d.Text(), Trouble: d.Bool(), Code: d.Uint8(), Detail: d.Text(), Host: d.Text(), NoFallback: d.Bool(), Tell: d.Bool()}
+	*m = GoLocal{Reason: d.Text(), Trouble: d.Bool(), Code: d.Uint8(), Detail: d.Text(), Host: d.Text(), NoFallback: d.Bool(), Tell: Tell(d.Uint8())}
 	return d.end()
 }
 
@@ -223,6 +223,7 @@ func (m *Listed) Parse(p []byte) error {
 func (m *Ran) Append(b []byte) []byte {
 	b, at := begin(b, KindRan)
 	b = wire.AppendString(b, string(m.Words))
+	b = wire.AppendString(b, string(m.Reads))
 	b = wire.AppendUint32(b, m.CPUUS)
 	b = wire.AppendUint32(b, m.WallUS)
 	return end(b, at)
@@ -231,8 +232,8 @@ func (m *Ran) Append(b []byte) []byte {
 // Parse reads a Ran.
 func (m *Ran) Parse(p []byte) error {
 	d := newDecoder(p)
-	*m = Ran{Words: []byte(d.Text()), CPUUS: d.Uint32(), WallUS: d.Uint32()}
-	if len(m.Words) > MaxWordsHere {
+	*m = Ran{Words: []byte(d.Text()), Reads: []byte(d.Text()), CPUUS: d.Uint32(), WallUS: d.Uint32()}
+	if len(m.Words) > MaxWordsHere || len(m.Reads) > MaxWordsHere {
 		d.Fail("too many words")
 	}
 	return d.end()
@@ -392,7 +393,7 @@ func (m *Replace) Parse(p []byte) error {
 	return nil
 }
 
-// AppendBare appends a frame without fields, of KindGo, KindWait, KindMade, KindList or KindTell, to b.
+// AppendBare appends a frame without fields, of KindGo, KindWait, KindMade, KindList, KindTell or KindTellReads, to b.
 func AppendBare(b []byte, k Kind) []byte {
 	b, at := begin(b, k)
 	return end(b, at)

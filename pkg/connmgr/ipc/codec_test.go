@@ -23,7 +23,7 @@ var messages = map[Kind]message{
 		Language: "c++", NeedTree: true, Machine: []string{"-march=native"}, Unlisted: []string{"-mnew"}, Path: "/bin", Libraries: "/l", Build: "b", Cache: CacheRefresh, Base: "/b", Plugins: []string{"/p/a.so"}, PluginDir: "/p", Link: "/w/prog"},
 	KindLeased: &Leased{Job: 1 << 40, SourceMax: 32 << 20, Family: "gcc", Major: 12, Direct: []string{"/cc1", "-E"},
 		Tree: true, Fast: true, Include: []string{"/usr/include"}, Native: []string{"-march=x"}, NativeOrder: true},
-	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: reason.ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true, Tell: true},
+	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: reason.ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true, Tell: TellReads},
 	KindSubmit:  &Submit{BodyOff: 64, BodyLen: 100, TextOff: 128, TextLen: 1 << 33, PreprocessUS: 4500, Tree: true, Module: "a:p", ModuleFile: "gcm.cache/a-p.gcm", Imports: []string{"b", "./x.h"}},
 	KindResult: &Result{Host: "h:1", Exit: 1, Signal: 9, Stdout: Segment{1, 2}, Stderr: Segment{3, 4},
 		Files:    []File{{Index: 1, Segment: Segment{64, 1000}}, {Index: 2, Segment: Segment{1064, 7}}},
@@ -32,7 +32,7 @@ var messages = map[Kind]message{
 	KindFinish: &Finish{Where: WhereLocal, Reason: "link", Exit: 1, TotalUS: 9, PreprocessUS: 8, CPUUS: 7,
 		Closed: true},
 	KindControl: &Control{Version: Version, Args: []string{"status", "--json", ""}, Hosts: "a"},
-	KindRan:     &Ran{Words: []byte("w"), CPUUS: 1, WallUS: 2},
+	KindRan:     &Ran{Words: []byte("w"), Reads: []byte("a.o: a.c"), CPUUS: 1, WallUS: 2},
 	KindReply:   &Reply{Code: 3, Data: []byte("{}")},
 }
 

@@ -52,7 +52,7 @@ import "time"
 
 // Version is the version of this protocol. A manager answers other versions with GoLocal for the reason
 // "manager".
-const Version = 13
+const Version = 14
 
 // DistccList is a comment at the start of a host list that a wrapper has read from $DISTCC_DIR/hosts, as
 // distcc would. Such a list is used only if the manager has none that was written for rdistcc.
@@ -76,24 +76,25 @@ type Kind uint8
 
 // Kinds of frames. W: sent by the wrapper, M: sent by the manager.
 const (
-	KindLease   Kind = 1 + iota // W
-	KindLeased                  // M, with descriptors (see Leased)
-	KindGoLocal                 // M
-	KindSubmit                  // W
-	KindResult                  // M
-	KindLocal                   // W
-	KindGo                      // M, no fields
-	KindFinish                  // W
-	KindControl                 // W: a subcommand of rdistcc
-	KindReply                   // M
-	KindWait                    // M, no fields: the answer will follow
-	KindReplace                 // from another manager, which wants to take over; the same in all versions
-	KindMaking                  // W: a Lease of a command that makes a precompiled header here; its Local follows
-	KindMade                    // W, no fields: it has made it; answered by Go, or by List
-	KindList                    // M, no fields: what does the compiler list for that command?
-	KindListed                  // W; answered by Go
-	KindTell                    // M, no fields: Go, and say with Ran how the command has ended
-	KindRan                     // W; answered by Go
+	KindLease     Kind = 1 + iota // W
+	KindLeased                    // M, with descriptors (see Leased)
+	KindGoLocal                   // M
+	KindSubmit                    // W
+	KindResult                    // M
+	KindLocal                     // W
+	KindGo                        // M, no fields
+	KindFinish                    // W
+	KindControl                   // W: a subcommand of rdistcc
+	KindReply                     // M
+	KindWait                      // M, no fields: the answer will follow
+	KindReplace                   // from another manager, which wants to take over; the same in all versions
+	KindMaking                    // W: a Lease of a command that makes a precompiled header here; its Local follows
+	KindMade                      // W, no fields: it has made it; answered by Go, or by List
+	KindList                      // M, no fields: what does the compiler list for that command?
+	KindListed                    // W; answered by Go
+	KindTell                      // M, no fields: Go, and say with Ran how the command has ended
+	KindRan                       // W; answered by Go
+	KindTellReads                 // M, no fields: Tell, and have the assembler say what it reads
 )
 
 // Turn says which turn a local command waits for.
@@ -256,9 +257,18 @@ type GoLocal struct {
 	Host    string // the host that had the trouble, or empty
 	// NoFallback says that the settings forbid fallback; RDISTCC_FALLBACK overrides it.
 	NoFallback bool
-	// Tell asks for Ran if the command goes well here: its result may be kept.
-	Tell bool
+	Tell       Tell
 }
+
+// Tell says what the manager wants to know of a command that runs here.
+type Tell uint8
+
+// Values of Tell.
+const (
+	TellNot   Tell = iota
+	TellRan        // Ran, if it goes well: its result may be kept
+	TellReads      // as well, with Ran.Reads
+)
 
 // Submit says where body and text are in the slot, and that only the wrapper still has it open: the
 // preprocessor and its children have ended.
@@ -292,11 +302,14 @@ type Listed struct {
 // Ran says that the command has ended here with status 0, that it has printed nothing on its standard output, and what it
 // has printed on its standard error. Its outputs are as it has left them until Go comes.
 type Ran struct {
-	Words         []byte // at most MaxWordsHere
+	Words []byte // at most MaxWordsHere
+	// Reads is the rule for make by which GNU's assembler has named what it has read (--MD), if the manager has asked for it and it is
+	// known. At most MaxWordsHere.
+	Reads         []byte
 	CPUUS, WallUS uint32
 }
 
-// MaxWordsHere bounds Ran.Words, in bytes.
+// MaxWordsHere bounds Ran.Words and Ran.Reads, in bytes.
 const MaxWordsHere = 256 << 10
 
 // TooMany is the value of Submit.Absent if there are more names than a frame has room for.

@@ -16,7 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
-// alone starts a manager without any host that keeps what runs here.
+// alone starts a manager without any host that keeps all that runs here.
 func alone(t *testing.T) *site {
 	t.Helper()
 	return aloneWith(t, "cache: {here: true}\n")
@@ -153,17 +153,63 @@ func TestRanHereNotKept(t *testing.T) {
 	}
 }
 
-// TestRanHereByDefault: nothing that runs here is kept unless that is asked for, since a compile here may read a file of which nobody knows,
-// and why says what to set.
+// TestRanHereByDefault: what runs here is kept if the assembler tells that it has read nothing but the compiler's text. Inline assembler
+// that has it read a file, however that is spelt, is not kept, and why says so.
 func TestRanHereByDefault(t *testing.T) {
 	s := aloneWith(t, "")
-	s.write("a.c", "__asm__(\".inc\" \"bin \\\"data.bin\\\"\");\nint v;\n")
-	for _, text := range []string{"one\n", "two\n"} {
-		s.write("data.bin", text)
-		s.compiles("local:no-hosts", "gcc", "-c", "a.c")
-		if object, err := os.ReadFile(filepath.Join(s.work, "a.o")); err != nil || !strings.Contains(string(object), text) {
-			t.Fatalf("the object lacks %q: %v", text, err)
+	s.write("sub/a.c", "#include <stdio.h>\nint f(void) { return puts(\"x\"); }\n")
+	s.write("b.cc", "#include <string>\nstd::string s(\"x\");\n")
+	for _, args := range [][]string{
+		{"gcc", "-O1", "-c", "sub/a.c"},
+		{"gcc", "-O2", "-g", "-MMD", "-ffile-prefix-map=" + s.work + "=.", "-c", filepath.Join(s.work, "sub", "a.c"), "-o", "b.o"},
+		{"gcc", "-O2", "-pipe", "-frecord-gcc-switches", "-c", "sub/a.c", "-o", "c.o"},
+		{"gcc", "-S", "sub/a.c"},
+		{"g++", "-O1", "-c", "b.cc"},
+	} {
+		s.twice(args...)
+	}
+	n := len(s.kept())
+	s.write("incbin.c", "__asm__(\".inc\" \"bin \\\"data.bin\\\"\");\nint v;\n")
+	s.write("macro.c", "__asm__(\".macro reads a b\\n.\\\\a\\\\b \\\"data.bin\\\"\\n.endm\\nreads inc,bin\");\nint v;\n")
+	s.write("include.c", "__asm__(\".inc\" \"lude \\\"data.s\\\"\");\nint v;\n")
+	s.write("section.c", "__attribute__((section(\".rodata\\n.inc\" \"bin \\\"data.bin\\\"\\n#\"))) int v = 1;\n")
+	s.write("sub/namesake.c", "__asm__(\".inc\" \"bin \\\"namesake.c\\\"\");\nint v;\n")
+	for _, c := range []struct {
+		file, data, why string
+		args            []string
+	}{
+		{"incbin.c", "data.bin", "other files", []string{"gcc", "-c", "incbin.c"}},
+		{"incbin.c", "data.bin", "other files", []string{"gcc", "-pipe", "-c", "incbin.c"}},
+		{"macro.c", "data.bin", "other files", []string{"gcc", "-O1", "-c", "macro.c"}},
+		{"include.c", "data.s", "other files", []string{"gcc", "-g", "-c", "include.c"}},
+		{"section.c", "data.bin", "other files", []string{"gcc", "-c", "section.c"}},
+		{"sub/namesake.c", "namesake.c", "other files", []string{"gcc", "-c", "sub/namesake.c"}},
+		{"sub/a.c", "data.bin", "-Wa,-I.", []string{"gcc", "-Wa,-I.", "-c", "sub/a.c", "-o", "d.o"}},
+		{"sub/a.c", "data.bin", "cache.here", []string{"clang", "-c", "sub/a.c", "-o", "e.o"}},
+	} {
+		if _, err := exec.LookPath(c.args[0]); err != nil {
+			continue
 		}
+		for _, text := range []string{".ascii \"one\"\n", ".ascii \"two\"\n"} {
+			s.write(c.data, text)
+			s.compiles("local", c.args...)
+		}
+		if why := s.why(c.file); !strings.Contains(why, "its result is not kept") || !strings.Contains(why, c.why) {
+			t.Errorf("%v: why: %s", c.args, why)
+		}
+		if got := len(s.kept()); got != n {
+			t.Errorf("%v: %d results are kept, want %d as before", c.args, got, n)
+			n = got
+		}
+	}
+}
+
+// TestRanHereNever: with cache.here: false nothing that runs here is kept.
+func TestRanHereNever(t *testing.T) {
+	s := aloneWith(t, "cache: {here: false}\n")
+	s.write("a.c", "int v;\n")
+	for range 2 {
+		s.compiles("local:no-hosts", "gcc", "-c", "a.c")
 	}
 	if n := len(s.kept()); n > 0 {
 		t.Errorf("%d results are kept", n)
