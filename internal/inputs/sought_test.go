@@ -39,10 +39,12 @@ func TestUnthought(t *testing.T) {
 	if err := os.Symlink(dir+"/w/other", dir+"/w/link"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(dir+"/lib/x", dir+"/bin/cc"); err != nil {
-		t.Fatal(err)
+	for name, target := range map[string]string{"bin/cc": dir + "/lib/x", "w/soon": "to/come", "w/idle": "to/come"} {
+		if err := os.Symlink(target, dir+"/"+name); err != nil {
+			t.Fatal(err)
+		}
 	}
-	q := &Query{Key: "k", Source: "a.c", Cwd: dir + "/w", Angle: []string{"none", "inc"}, GCC: true}
+	q := &Query{Key: "k", Source: "a.c", Cwd: dir + "/w", Angle: []string{"none", "soon", "inc"}, GCC: true}
 	p := &Parts{Programs: []string{dir + "/bin"}, Libraries: []string{dir + "/lib"}, Tested: []string{dir + "/tmp"}}
 	table := New(Options{})
 	set, err := table.Resolve(q)
@@ -52,6 +54,8 @@ func TestUnthought(t *testing.T) {
 	for name, want := range map[string]*Sought{
 		"/w/a.c": nil, "/w/inc/b.h": nil, "/w/inc/../inc/b.h": nil, "/w/b.h": nil, "/w/none": nil, "/w/none/b.h": nil, "/w": nil,
 		"/w/later.h": nil, "/w/inc/later.h": nil, "/w/none/later.h": nil,
+		"/w/soon": nil, "/w/soon/b.h": nil,
+		"/w/idle/b.h":         {dir + "/w/to", false},
 		"/w/other/c.h":        {dir + "/w/other/c.h", true},
 		"/w/other":            {dir + "/w/other", true},
 		"/w/link/c.h":         {dir + "/w/link", true},

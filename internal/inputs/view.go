@@ -124,8 +124,9 @@ func (v *view) sees(name string) (at *Sought, ok bool) {
 	if slices.Contains(v.p.Tested, path.Clean(name)) || v.program(path.Clean(name)) {
 		return nil, true
 	}
-	var strange string
+	var strange, last string
 	real, kind := walkTo(name, func(link string) {
+		last = link
 		if _, known := v.link[link]; !known && !sources.SystemLink(link) && !v.systems(link) && !v.program(link) {
 			strange = link
 		}
@@ -134,7 +135,7 @@ func (v *view) sees(name string) (at *Sought, ok bool) {
 	case v.links(name, kind), machines(real), slices.Contains(localeFiles[:], real):
 		return nil, true
 	case kind == isAbsent:
-		if _, known := v.absent[real]; known || v.systems(real) || v.notices(real) || v.program(real) {
+		if _, known := v.absent[real]; known || v.systems(real) || v.notices(real) || v.program(real) || v.dangles(last, real) {
 			return nil, true
 		}
 		return &Sought{Name: real}, false
@@ -161,6 +162,15 @@ func (v *view) notices(name string) bool {
 		}
 	}
 	return false
+}
+
+// dangles reports whether a link leads nowhere for want of a name, and a Resolve would notice that it leads somewhere.
+func (v *view) dangles(link, name string) bool {
+	if link == "" || !v.notices(link) {
+		return false
+	}
+	at, kind := walkTo(link, nil)
+	return kind == isAbsent && at == name
 }
 
 // links reports whether a name, as spelt, matters only to a link or to program start: gcc probes library directories, and
