@@ -14,8 +14,11 @@ import (
 // Precompiled headers are ignored: the header itself is in the list. For a Raw
 // plan, whose one file is the source, List returns nil.
 func (p *Plan) List(major int) []string {
-	if p.Local || p.Raw {
+	switch {
+	case p.Local, p.Raw:
 		return nil
+	case p.Driver.Tidy:
+		return p.tidyLooks()
 	}
 	argv := p.listForm(make([]string, 0, len(p.argv)+4), major)
 	var f forwardFilter

@@ -37,6 +37,23 @@ func (p *Plan) CompileWords() []string {
 	return p.argv
 }
 
+// tidyLooks returns the words of the command without those that have it write a file.
+func (p *Plan) tidyLooks() (argv []string) {
+	for i := 0; i < len(p.argv); i++ {
+		w := p.argv[i]
+		if w == "--" {
+			return append(argv, p.argv[i:]...)
+		}
+		switch name, _, valued := strings.Cut(strings.TrimLeft(w, "-"), "="); {
+		case w[0] != '-' || name != "export-fixes":
+			argv = append(argv, w)
+		case !valued:
+			i++
+		}
+	}
+	return argv
+}
+
 // ConfigFile returns the file, as typed, that clang-tidy is told to take its configuration from, or "".
 func (p *Plan) ConfigFile() string { return p.tidy.config }
 

@@ -17,7 +17,7 @@ func (c *client) onMaking(f *ipc.Lease) {
 		return
 	}
 	compiler := c.m.compilers.Of(found, f.Compiler)
-	if c.makes = c.m.known.Make(&known.Command{Lease: f, Compiler: &compiler}); c.makes != nil {
+	if c.makes = c.m.known.Make(&known.Command{Lease: f, Compiler: &compiler, Environ: c.environ}); c.makes != nil {
 		c.ahead = c.makeAhead(f, compiler.ID)
 	}
 }

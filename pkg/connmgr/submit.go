@@ -68,10 +68,13 @@ func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ip
 		if k == nil {
 			return nil, &ipc.GoLocal{Reason: why}
 		}
+		if c.sought = c.m.known.JudgeListed(c.Context(), c.command(recipes.Native{}), k.Body, f.Images); c.sought != "" {
+			return nil, c.staysHere()
+		}
 		c.reading(k)
 		return c.compileWith(k)
 	}
-	if c.sought = c.m.known.JudgeListed(c.Context(), c.command(recipes.Native{}), t.Body); c.sought != "" {
+	if c.sought = c.m.known.JudgeListed(c.Context(), c.command(recipes.Native{}), t.Body, nil); c.sought != "" {
 		return nil, c.staysHere()
 	}
 	t.Known = c.m.known.Listed(t.Body, t.Text[t.TextOff:], t.Modules)

@@ -147,7 +147,7 @@ func (m *Making) query() (q *inputs.Query, ask []string) {
 	return q, ask
 }
 
-// reads returns what the command reads as it is now, or nil if that is not known.
+// reads returns what the command reads as it is now (inputs.Set.Whole), or nil if that is not known.
 func (m *Making) reads() *inputs.Set {
 	q, ask := m.query()
 	if q == nil {
@@ -167,9 +167,14 @@ func alone(q *inputs.Query, set *inputs.Set, name string) bool {
 
 // Made reports that the command has made the image. It waits until any later change of the image would show in its stamp, so the
 // build must not go on until then. The recipe is kept if what the command was to read has not changed.
+//
+// A host would make the image as this package believes that its compiler searches, so that is judged here.
 func (m *Making) Made(ctx context.Context) {
-	if m.from != nil {
-		m.made = m.recipe(ctx)
+	if m.from == nil {
+		return
+	}
+	if r := m.recipe(ctx); r != nil && m.t.judgeMaking(ctx, m, r) == "" {
+		m.made = r
 	}
 }
 
@@ -324,26 +329,28 @@ func (t *Table) fresh(r *recipe, name string) bool {
 	return list == r.list
 }
 
-// with returns set, or a set that also has what images are made of: clang compares that with what it has noted in the image.
-func (t *Table) with(c *compilers.Compiler, q *inputs.Query, language string, ask []string, set *inputs.Set, used []*recipe) (*inputs.Set, string) {
+// with returns set, or a set that also has what images are made of: clang compares that with what it has noted in the image. made is
+// the query that the set answers, or nil if it is no answer to one.
+func (t *Table) with(c *compilers.Compiler, q *inputs.Query, language string, ask []string, set *inputs.Set, used []*recipe) (with *inputs.Set, made *inputs.Query, why string) {
 	var more []string
 	for _, r := range used {
 		more = append(more, set.Lacks(r.set)...)
 	}
 	if len(more) == 0 {
-		return set, ""
+		return set, q, ""
 	}
 	if set.Memo { // a compiler has listed it, which a walk over more files would not find again
 		for _, r := range used {
 			set = set.With(r.set)
 		}
-		return set, ""
+		return set, nil, ""
 	}
 	slices.Sort(more)
 	wider := *q
 	wider.More = slices.Concat(q.More, slices.Compact(more))
 	wider.Key += "\x01" + strings.Join(more, "\x00")
-	return t.resolve(c, &wider, language, ask)
+	with, why = t.resolve(c, &wider, language, ask)
+	return with, &wider, why
 }
 
 // from returns a name as seen from cwd.

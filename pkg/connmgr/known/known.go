@@ -48,10 +48,7 @@ type Job struct {
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
 	here  *inputs.Query  // that Set answers, for Guard; nil: a compile here is not guarded
 
-	// For Judge; a nil plan is not to be judged.
-	plan  *compile.Plan
-	query *inputs.Query
-	ask   []string
+	search *search // for Judge; nil: it is not to be judged
 }
 
 // Sets returns all sets of files that the job needs.
@@ -181,12 +178,14 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if plan.Driver.Tidy && !tidyFits(&plan, l.Cwd, set) {
 		return nil, nil, unknownCommand
 	}
+	images := slices.Concat(set.Images, plan.Images)
 	used, why := t.use(ctx, c, set.Images, plan.Images)
+	made := q
 	if why == "" && len(used) > 0 {
 		if front > 0 || plan.Modules() {
 			return nil, nil, inputs.DoubtPCH
 		}
-		set, why = t.with(c.Compiler, q, plan.Language, ask, set, used)
+		set, made, why = t.with(c.Compiler, q, plan.Language, ask, set, used)
 	}
 	if why != "" {
 		return nil, nil, why
@@ -203,8 +202,8 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Front: uint32(front), Language: plan.Language,
 		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs,
 	}}
-	if canList(&plan) && len(used) == 0 {
-		k.plan, k.query, k.ask = &plan, q, ask
+	if canWatch(&plan) && made != nil {
+		k.search = &search{plan: &plan, query: made, ask: ask, set: set, images: images}
 	}
 	if rules, ok := plan.Rules(); ok && len(used) == 0 {
 		k.rules = &rules

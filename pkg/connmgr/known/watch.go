@@ -66,21 +66,50 @@ func (t *Table) SaveWatched() {
 // Watched returns what was seen of compilers that were watched.
 func (t *Table) Watched() watched.Tally { return t.watches.Tally() }
 
+// search is how a command was found to read a Set.
+type search struct {
+	plan   *compile.Plan
+	query  *inputs.Query
+	ask    []string // the words that choose the compiler's own directories
+	set    *inputs.Set
+	images []string // the precompiled headers that it may open, as typed or absolute
+}
+
 // Judge returns a name that the compiler of a job looks up and of which the job's Set takes no account, or "". It may run the
 // compiler.
 func (t *Table) Judge(ctx context.Context, c *Command, k *Job) (name string) {
-	if k.plan == nil || strings.Contains(c.Lease.Command.Argv0, "/") && strays(c) {
+	if k.search == nil {
 		return ""
 	}
-	return t.watches.Judge(ctx, combination(c, k.plan, "known"), uint64(k.Set.Kinds), func() watched.Verdict {
-		set := k.Set
-		return t.watch(ctx, c, k.plan, func(names []string, p *inputs.Parts) (string, bool) {
-			x, ok := t.inputs.Unthought(k.query, set, names, p)
+	return t.judge(ctx, c, k.search, "known")
+}
+
+// judgeMaking is Judge for a command that has made a precompiled header here.
+func (t *Table) judgeMaking(ctx context.Context, m *Making, r *recipe) (name string) {
+	if r.query.Only != nil || !canWatch(m.plan) {
+		return ""
+	}
+	set, why := t.resolve(r.compiler, r.query, m.plan.SearchLanguage(), r.ask)
+	if why != "" {
+		return ""
+	}
+	return t.judge(ctx, m.c, &search{plan: m.plan, query: r.query, ask: r.ask, set: set, images: []string{m.name}}, "image")
+}
+
+func (t *Table) judge(ctx context.Context, c *Command, s *search, how string) (name string) {
+	if strings.Contains(c.Lease.Command.Argv0, "/") && strays(c) {
+		return ""
+	}
+	return t.watches.Judge(ctx, combination(c, s.plan, how), uint64(s.set.Kinds), func() watched.Verdict {
+		set := s.set
+		return t.watch(ctx, c, s.plan, func(names []string, p *inputs.Parts) (string, bool) {
+			open(c, s.images, p)
+			x, ok := t.inputs.Unthought(s.query, set, names, p)
 			if x == nil && ok {
 				return "", true
 			}
 			var why string
-			if set, why = t.resolve(c.Compiler, k.query, k.plan.SearchLanguage(), k.ask); why != "" || x == nil {
+			if set, why = t.resolve(c.Compiler, s.query, s.plan.SearchLanguage(), s.ask); why != "" || x == nil {
 				return "", false
 			}
 			return x.Name, ok
@@ -89,8 +118,8 @@ func (t *Table) Judge(ctx context.Context, c *Command, k *Job) (name string) {
 }
 
 // JudgeListed is Judge for a job whose files the compiler of the wrapper has listed. Only what exists counts: nothing is kept of the job,
-// so the next one is listed again.
-func (t *Table) JudgeListed(ctx context.Context, c *Command, body *job.Body) (name string) {
+// so the next one is listed again. images are the precompiled headers that it may open.
+func (t *Table) JudgeListed(ctx context.Context, c *Command, body *job.Body, images []string) (name string) {
 	cmd := c.Lease.Command
 	if cmd == nil || c.Foreign || !sees(cmd.View, c.Lease.Cwd) {
 		return ""
@@ -100,16 +129,24 @@ func (t *Table) JudgeListed(ctx context.Context, c *Command, body *job.Body) (na
 		return ""
 	}
 	plan := compile.ParseUnlisted(cmd.Args, driver, variables(cmd.Env))
-	if plan.Local || !canList(&plan) || strings.Contains(cmd.Argv0, "/") && strays(c) {
+	if plan.Local || !canWatch(&plan) || strings.Contains(cmd.Argv0, "/") && strays(c) {
 		return ""
 	}
 	// The texts are not known here: more of them may name headers in more ways.
 	kinds := uint64(1) << bits.Len(uint(len(body.Files)))
 	return t.watches.Judge(ctx, combination(c, &plan, "listed"), kinds, func() watched.Verdict {
 		return t.watch(ctx, c, &plan, func(names []string, p *inputs.Parts) (string, bool) {
+			open(c, images, p)
 			return inputs.Unlisted(c.Lease.Cwd, body.Files, body.Links, names, p), true
 		})
 	})
+}
+
+// open adds precompiled headers to what belongs to a compiler: how they are made is judged where that is done.
+func open(c *Command, images []string, p *inputs.Parts) {
+	for _, image := range images {
+		p.Files = append(slices.Clip(p.Files), from(c.Lease.Cwd, image))
+	}
 }
 
 // combination returns the name of all that decides how the compiler of a command searches, besides the texts.
@@ -153,6 +190,9 @@ func (t *Table) watch(ctx context.Context, c *Command, plan *compile.Plan, judge
 			t.log.Debug("a compiler was not watched", "source", plan.Source, "err", err)
 			break
 		}
+		if plan.Driver.Tidy {
+			names = slices.DeleteFunc(names, func(name string) bool { return besideTool(c.Lease.Cwd, name) })
+		}
 		name, ok := judge(names, partsOf(c, env))
 		t.log.Debug("a compiler was watched", "source", plan.Source, "names", len(names), "sought", name)
 		switch {
@@ -190,12 +230,21 @@ func (t *Table) lookUp(ctx context.Context, c *Command, plan *compile.Plan, env 
 		if err != nil || status.ExitStatus() == 0 {
 			return names, err
 		}
+		if plan.Driver.Tidy && status.Exited() {
+			return names, nil // it has found something, which is no failure
+		}
 		all := slices.DeleteFunc(slices.Clone(argv), func(w string) bool { return w == "-fdirectives-only" })
 		if len(all) == len(argv) {
 			return nil, errors.New("it has failed")
 		}
 		argv = all // that gets __COUNTER__ in a directive wrong
 	}
+}
+
+// besideTool reports whether a name is one of libraries that clang-tidy tests in the working directory and beside it, which it takes
+// for that of the compiler where the command names none. Its headers it takes from elsewhere.
+func besideTool(cwd, name string) bool {
+	return strings.HasPrefix(name, cwd+"/lib/clang/") || strings.HasPrefix(name, cwd+"/../lib/") && path.Dir(name) == path.Join(cwd, "../lib")
 }
 
 // partsOf returns what belongs to the compiler of a command with that environment.
@@ -242,5 +291,5 @@ func strays(c *Command) bool {
 	return strings.HasPrefix(dir+"/", c.Lease.Cwd+"/") && filepath.Dir(c.Compiler.Path) != dir
 }
 
-// canList reports whether the list that the compiler makes is that of this command's inputs.
-func canList(plan *compile.Plan) bool { return !plan.Raw && !plan.Driver.Tidy && !plan.Modules() }
+// canWatch reports whether a compiler searches for anything in a command. What is preprocessed names no headers.
+func canWatch(plan *compile.Plan) bool { return !plan.Raw }

@@ -11,6 +11,13 @@ import (
 // Every is how many jobs of a combination that is watched well there are for one more that is watched.
 const Every = 512
 
+// A compiler that has failed mostVoid times in a row while it was watched is watched for one job in seldom: it may be one that
+// compiles what it cannot list.
+const (
+	mostVoid = 8
+	seldom   = 16
+)
+
 // Key names a combination: all that decides how a compiler searches, besides the texts.
 type Key [sha256.Size]byte
 
@@ -30,6 +37,7 @@ type combination struct {
 	doubt  string        // a name that was looked up, and that the model lacks; "": none
 	jobs   uint64        // since it was known
 	unseen bool          // it could not be watched, at least once
+	void   uint64        // watches that said nothing, since one that did
 	busy   chan struct{} // closed when the watch that is under way has ended; nil: there is none
 }
 
@@ -52,7 +60,8 @@ func (t *Table) Judge(ctx context.Context, k Key, kinds uint64, watch func() Ver
 	x := t.ofLocked(k)
 	x.jobs++
 	again := x.jobs%Every == 0
-	for x.doubt == "" && (again || kinds&^x.kinds != 0) {
+	patient := x.void < mostVoid || x.jobs%seldom == 0
+	for x.doubt == "" && (again || patient && kinds&^x.kinds != 0) {
 		if busy := x.busy; busy != nil {
 			if again && kinds&^x.kinds == 0 {
 				break // another job's will do
@@ -72,7 +81,9 @@ func (t *Table) Judge(ctx context.Context, k Key, kinds uint64, watch func() Ver
 		t.mu.Lock()
 		close(x.busy)
 		x.busy = nil
+		x.void++
 		if !v.Void {
+			x.void = 0
 			x.doubt, x.kinds = v.Doubt, x.kinds|kinds
 			x.unseen = x.unseen || v.Unseen
 			t.dirty = true

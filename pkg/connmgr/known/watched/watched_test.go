@@ -48,6 +48,13 @@ func TestJudge(t *testing.T) {
 	if watches != 3 {
 		t.Errorf("%d watches of %d jobs, want 3", watches, 2*Every)
 	}
+	watches = 0
+	for range 10 * seldom {
+		judge(5, 1, Verdict{Void: true})
+	}
+	if want := mostVoid + 10; watches != want {
+		t.Errorf("%d watches of %d jobs of a compiler that lists nothing, want %d", watches, 10*seldom, want)
+	}
 }
 
 // TestJudgeTogether: of jobs at the same time one is watched, and the others wait, unless their wrappers go.
