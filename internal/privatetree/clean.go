@@ -20,23 +20,6 @@ const maxDepth = 512
 // ends all at once, in a tenth of the time.
 const maxRemoved = 4096
 
-// standing is a directory that exists between jobs, as it was when the tree was new.
-type standing struct {
-	name    string // from the root, without a leading slash; that of the root is "."
-	ino     uint64
-	mode    uint32
-	uid     uint32
-	gid     uint32
-	attrs   int               // bytes of the names of its extended attributes
-	entries map[string]uint64 // inode numbers; under a mount, that of the covered entry
-	dirs    []*standing       // those on which nothing is mounted
-	above   *standing         // for one that exists only for kept files: its parent; else nil
-	holds   int               // number of kept files and such directories in it
-	// ctime is when it was last changed, provided that it was examined later than that by the clock of the
-	// kernel's stamps: with this stamp it is unchanged. Otherwise zero.
-	ctime unix.Timespec
-}
-
 // entry is one entry of a directory.
 type entry struct {
 	name string
@@ -71,67 +54,6 @@ func (t *Tree) list(fd int) ([]entry, error) {
 	}
 }
 
-// snapshot records what a new tree contains.
-func (t *Tree) snapshot() error {
-	fd, err := openDir(t.root, ".")
-	if err != nil {
-		return err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return err
-	}
-	t.dev = st.Dev
-	t.byIno = map[uint64]*standing{}
-	t.standing, err = t.learn(fd, ".")
-	return err
-}
-
-// learn records what a directory contains, and closes its fd. It returns nil if something is mounted there.
-func (t *Tree) learn(fd int, name string) (*standing, error) {
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
-	}
-	if st.Dev != t.dev {
-		return nil, nil
-	}
-	list, err := t.list(fd)
-	if err != nil {
-		return nil, err
-	}
-	s := newStanding(fd, name, &st)
-	for _, e := range list {
-		s.entries[e.name] = e.ino
-		if e.typ != unix.DT_DIR {
-			continue
-		}
-		sub, err := openDir(fd, e.name)
-		if err != nil {
-			return nil, err
-		}
-		d, err := t.learn(sub, path.Join(name, e.name))
-		if err != nil {
-			return nil, err
-		}
-		if d != nil {
-			s.dirs = append(s.dirs, d)
-		}
-	}
-	t.byIno[s.ino] = s
-	return s, nil
-}
-
-func newStanding(fd int, name string, st *unix.Stat_t) *standing {
-	s := &standing{name: name, ino: st.Ino, mode: st.Mode, uid: st.Uid, gid: st.Gid, entries: map[string]uint64{}}
-	if n, err := unix.Flistxattr(fd, nil); err == nil {
-		s.attrs = n
-	}
-	return s
-}
-
 // openDir opens an entry of a directory for reading if it is a directory itself, not a link.
 func openDir(fd int, name string) (int, error) {
 	return openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -149,12 +71,19 @@ func (t *Tree) Clean() error {
 	if t.busy {
 		return fmt.Errorf("%w: a command was not waited for", ErrSpoiled)
 	}
-	t.job.end()
+	defer t.job.end()
 	t.left = maxRemoved
 	if t.bare != "" {
 		t.left = math.MaxInt // it would not be removed otherwise
 	}
-	err := t.restore(t.standing)
+	if t.sure || !t.orderly() { // it is as the caller has left it, whoever that is
+		t.surveyed = false
+	}
+	t.sure = false
+	err := t.survey()
+	if err == nil {
+		err = t.restore(t.standing)
+	}
 	if errors.Is(err, ErrLittered) {
 		return err
 	}
@@ -165,22 +94,14 @@ func (t *Tree) Clean() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrSpoiled, err)
 	}
+	t.sure = t.orderly()
 	return nil
 }
 
-// restore removes what a standing directory, and those below it, did not contain. The directories that lead
-// there have been checked.
+// restore removes what a standing directory, and those below it, did not contain. They are in their places.
 func (t *Tree) restore(s *standing) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(t.root, s.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("look at %s: %w", s.name, err)
-	}
-	if st.Ino != s.ino || st.Dev != t.dev || st.Mode != s.mode || st.Uid != s.uid || st.Gid != s.gid {
-		return fmt.Errorf("%s is another directory than before", s.name)
-	}
-	// A change of its entries, owner, mode or attributes would have updated it. Most directories are the toolchain's,
-	// and unchanged.
-	if st.Ctim != s.ctime {
+	d := t.job.dirs[s.ino]
+	if s.changed || d != nil && len(d.names) > 0 {
 		if err := t.empty(s); err != nil {
 			return err
 		}
@@ -226,12 +147,12 @@ func (t *Tree) empty(s *standing) error {
 	if there != len(s.entries) {
 		return fmt.Errorf("%s lacks what it had", s.name)
 	}
-	return s.settle(fd)
+	return t.settle(s, fd)
 }
 
-// settle records when a directory was last changed. The kernel's clock for this stands still for some milliseconds: a
-// stamp of the present may also be that of the next change.
-func (s *standing) settle(fd int) error {
+// settle records when a directory was last changed, if that will tell the next change. Otherwise it is looked at again
+// before the next command.
+func (t *Tree) settle(s *standing, fd int) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
 		return err
@@ -240,9 +161,8 @@ func (s *standing) settle(fd int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	s.ctime = unix.Timespec{}
-	if before(st.Ctim, now) {
-		s.ctime = st.Ctim
+	if s.ctime = st.Ctim; !t.tells(st.Ctim, now) {
+		t.touch(s)
 	}
 	return nil
 }
@@ -299,6 +219,9 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 func (t *Tree) Unexpected(check func() error) ([]string, error) {
 	var found []string
 	for ino, d := range t.job.dirs {
+		if d.s != nil && !t.differs(d.s) {
+			continue
+		}
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -309,69 +232,51 @@ func (t *Tree) Unexpected(check func() error) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", d.name, err)
 		}
-		for i := range list {
-			e := &list[i]
-			_, made := d.names[e.name]
-			if made && e.typ == unix.DT_DIR {
-				_, made = t.job.dirs[e.ino] // otherwise it has been replaced
-			}
-			_, opened := t.job.opened[e.ino]
-			if made || opened || t.stands(ino, e) {
-				continue
-			}
-			name := path.Join(d.name, e.name)
-			if e.typ == unix.DT_DIR {
-				name += "/"
-			}
-			found = append(found, name)
-		}
+		found = t.unforeseen(found, ino, d, list)
 	}
 	for _, s := range t.kept.dirs {
-		if t.job.dirs[s.ino] != nil {
+		if t.job.dirs[s.ino] != nil || !t.differs(s) || s.seen != t.surveys {
 			continue
 		}
 		if err := check(); err != nil {
 			return nil, err
 		}
-		more, err := t.unforeseen(s)
+		list, err := t.listStanding(s)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read /%s: %w", s.name, err)
 		}
-		found = append(found, more...)
+		found = t.unforeseen(found, s.ino, &dir{name: s.abs()}, list)
 	}
 	slices.Sort(found)
 	return found, nil
 }
 
-// unforeseen lists what was put into a directory that is there for kept files.
-func (t *Tree) unforeseen(s *standing) (found []string, err error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(t.root, s.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Ino != s.ino || st.Ctim == s.ctime {
-		return nil, nil // unchanged; or missing, which Clean will report
-	}
-	fd, err := openDir(t.root, s.name)
-	if err != nil {
-		return nil, fmt.Errorf("read /%s: %w", s.name, err)
-	}
-	defer unix.Close(fd)
-	list, err := t.list(fd)
+// unforeseen adds to found what is in a directory without having been put there.
+func (t *Tree) unforeseen(found []string, ino uint64, d *dir, list []entry) []string {
 	for i := range list {
 		e := &list[i]
+		_, made := d.names[e.name]
+		if made && e.typ == unix.DT_DIR {
+			_, made = t.job.dirs[e.ino] // otherwise it has been replaced
+		}
 		_, opened := t.job.opened[e.ino]
-		if _, used := t.job.dirs[e.ino]; used || opened || t.stands(s.ino, e) {
+		if made || opened || t.stands(ino, e) {
 			continue
 		}
-		name := "/" + path.Join(s.name, e.name)
+		name := path.Join(d.name, e.name)
 		if e.typ == unix.DT_DIR {
 			name += "/"
 		}
 		found = append(found, name)
 	}
-	return found, err
+	return found
 }
 
 // listJob returns the entries of a directory of the job.
 func (t *Tree) listJob(d *dir) ([]entry, error) {
+	if d.s != nil && d.s.seen == t.surveys {
+		return t.listStanding(d.s)
+	}
 	var fd int
 	var err error
 	if d.fd >= 0 {
@@ -379,6 +284,16 @@ func (t *Tree) listJob(d *dir) ([]entry, error) {
 	} else {
 		fd, err = t.find(d.name)
 	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return t.list(fd)
+}
+
+// listStanding returns the entries of a directory that stands in its place.
+func (t *Tree) listStanding(s *standing) ([]entry, error) {
+	fd, err := openDir(t.root, s.name)
 	if err != nil {
 		return nil, err
 	}

@@ -31,11 +31,16 @@ func (t *Tree) makeFIFO(name string) bool {
 		return false
 	}
 	d, err := t.dir(in, true)
-	if err != nil || unix.Mknodat(d.fd, base, unix.S_IFIFO|0o600, 0) != nil {
+	if err != nil {
 		return false
 	}
-	if t.own(d.fd, base) != nil {
-		_ = unix.Unlinkat(d.fd, base, 0) // Clean will do it
+	fd, at := t.entry(d, base)
+	if unix.Mknodat(fd, at, unix.S_IFIFO|0o600, 0) != nil {
+		return false
+	}
+	t.made(d, base)
+	if t.own(fd, at) != nil {
+		_ = unix.Unlinkat(fd, at, 0) // Clean will do it
 		return false
 	}
 	return true

@@ -29,6 +29,7 @@ type job struct {
 type dir struct {
 	name  string              // canonical: without links
 	fd    int                 // O_PATH; -1: none, or closed in favour of another
+	s     *standing           // nil: it does not stand
 	names map[string]struct{} // entries that the caller has made
 }
 
@@ -52,23 +53,49 @@ func (j *job) closeDirs() {
 	j.open = j.open[:0]
 }
 
-// dir returns the job's record of a directory.
-func (j *job) dir(ino uint64, name func() string) *dir {
-	d := j.dirs[ino]
+// standing returns the job's record of a directory that stands.
+func (j *job) standing(s *standing) *dir {
+	d := j.dirs[s.ino]
 	if d == nil {
-		d = &dir{name: name(), fd: -1, names: map[string]struct{}{}}
-		j.dirs[ino] = d
+		d = &dir{name: s.abs(), fd: -1, s: s, names: map[string]struct{}{}}
+		j.dirs[s.ino] = d
 	}
 	return d
+}
+
+// jobDir returns the job's record of a directory.
+func (t *Tree) jobDir(ino uint64, name func() string) *dir {
+	d := t.job.dirs[ino]
+	if d == nil {
+		d = &dir{name: name(), fd: -1, s: t.byIno[ino], names: map[string]struct{}{}}
+		t.job.dirs[ino] = d
+	}
+	return d
+}
+
+// entry returns a descriptor, and from there the name of an entry of a directory that t.dir has returned.
+func (t *Tree) entry(d *dir, base string) (fd int, name string) {
+	if d.fd >= 0 {
+		return d.fd, base
+	}
+	return t.root, d.s.at(base)
+}
+
+// made records that the caller has made an entry of a directory.
+func (t *Tree) made(d *dir, base string) {
+	d.names[base] = struct{}{}
+	if d.s != nil {
+		t.touch(d.s)
+	}
 }
 
 // enter records where a lookup has ended, with its descriptor.
 func (j *job) enter(name string, l *lookup) (*dir, error) {
 	d := l.base
 	if n := len(l.way); n > 0 {
-		d = j.dir(l.way[n-1].ino, func() string { return l.canonical(n) })
+		d = l.t.jobDir(l.way[n-1].ino, func() string { return l.canonical(n) })
 	} else if d == nil {
-		d = j.dir(l.t.standing.ino, func() string { return "/" })
+		d = l.t.jobDir(l.t.standing.ino, func() string { return "/" })
 	}
 	j.spelled[name] = d
 	if d.fd >= 0 { // known under another name
@@ -101,6 +128,12 @@ func split(name string) (in, base string, err error) {
 func (t *Tree) Mkdirs(name string) error {
 	if name == "" {
 		return fs.ErrInvalid
+	}
+	if s := t.at(name + "/"); s != nil {
+		if s.above == nil { // else Unexpected looks at it in any case
+			t.job.standing(s)
+		}
+		return nil
 	}
 	_, err := t.dir(name+"/", true)
 	if errors.Is(err, ErrTaken) { // one that the toolchain shows whole is fine
@@ -149,7 +182,8 @@ func (t *Tree) write(name string, content []byte, mtime int64, exec bool) error 
 	if exec {
 		mode = 0o755
 	}
-	fd, err := openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
+	dir, at := t.entry(d, base)
+	fd, err := openat(dir, at, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
 	if errors.Is(err, unix.EEXIST) {
 		if _, ours := d.names[base]; ours {
 			return fs.ErrExist
@@ -159,7 +193,7 @@ func (t *Tree) write(name string, content []byte, mtime int64, exec bool) error 
 	if err != nil {
 		return err
 	}
-	d.names[base] = struct{}{}
+	t.made(d, base)
 	if err = fill(fd, content); err == nil {
 		err = setTime(fd, mtime)
 	}
@@ -269,19 +303,22 @@ func (t *Tree) link(from *dir, base, name string) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.FcntlInt(uintptr(from.fd), unix.F_DUPFD_CLOEXEC, 0) // the next step may close it
-	if err != nil {
-		return err
+	fd, at := t.entry(from, base)
+	if from.fd >= 0 { // the next step may close it
+		if fd, err = unix.FcntlInt(uintptr(from.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return err
+		}
+		defer unix.Close(fd)
 	}
-	defer unix.Close(fd)
 	to, err := t.dir(in, true)
 	if err != nil {
 		return err
 	}
-	if err := unix.Linkat(fd, base, to.fd, toBase, 0); err != nil {
+	toFD, toAt := t.entry(to, toBase)
+	if err := unix.Linkat(fd, at, toFD, toAt, 0); err != nil {
 		return takenError(err)
 	}
-	to.names[toBase] = struct{}{}
+	t.made(to, toBase)
 	return nil
 }
 
@@ -302,9 +339,10 @@ func (t *Tree) symlink(target, name string) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Symlinkat(target, d.fd, base)
+	fd, at := t.entry(d, base)
+	err = unix.Symlinkat(target, fd, at)
 	if errors.Is(err, unix.EEXIST) {
-		there, err := readLink(d.fd, base)
+		there, err := readLink(fd, at)
 		// One of the toolchain's may be spelled differently.
 		if err != nil || there != target && path.Join(in, there) != target {
 			return ErrTaken
@@ -314,8 +352,8 @@ func (t *Tree) symlink(target, name string) error {
 	if err != nil {
 		return takenError(err)
 	}
-	d.names[base] = struct{}{}
-	return t.own(d.fd, base)
+	t.made(d, base)
+	return t.own(fd, at)
 }
 
 // Open opens a file that a command has made. It must be a regular file, neither a link to one nor a file of the
@@ -337,7 +375,8 @@ func (t *Tree) openFile(name string) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	fd, err := openat(d.fd, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	from, at := t.entry(d, base)
+	fd, err := openat(from, at, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return File{}, err
 	}
@@ -385,7 +424,8 @@ func (t *Tree) unlink(name string, typ uint32) {
 		return
 	}
 	var st unix.Stat_t
-	if unix.Fstatat(d.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == typ {
-		_ = unix.Unlinkat(d.fd, base, 0)
+	fd, at := t.entry(d, base)
+	if unix.Fstatat(fd, at, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == typ && unix.Unlinkat(fd, at, 0) == nil && d.s != nil {
+		t.touch(d.s)
 	}
 }

@@ -29,7 +29,9 @@ type kept struct {
 	bytes int64
 	files map[string]*keptFile
 	bases map[string]int       // how many of the files have this last component
-	dirs  map[string]*standing // those that exist only for kept files, by their names in standing
+	dirs  map[string]*standing // all that stand without the toolchain's need, by their names in standing
+	// spelled has the directories that each name given to KeepDir needs: where it leads, and what it has before "..".
+	spelled map[string][]*standing
 }
 
 // keptFile is one kept file.
@@ -62,7 +64,7 @@ const keptOverhead = 2 << 10
 const mostKept = 1 << 14
 
 func (k *kept) begin(most int64) {
-	*k = kept{most: most, files: map[string]*keptFile{}, bases: map[string]int{}, dirs: map[string]*standing{}}
+	*k = kept{most: most, files: map[string]*keptFile{}, bases: map[string]int{}, dirs: map[string]*standing{}, spelled: map[string][]*standing{}}
 }
 
 // Keeps returns what the tree keeps under that name.
@@ -94,9 +96,17 @@ func (t *Tree) keep(name string, k Kept, content []byte) error {
 	if err != nil {
 		return err
 	}
-	size := (int64(len(content))+4095)&^4095 + keptOverhead
-	if t.kept.bytes+size > t.kept.most || len(t.kept.files) >= mostKept {
+	if t.kept.bytes+pages(int64(len(content))) > t.kept.most || len(t.kept.files) >= mostKept {
 		return t.write(name, content, k.MTime, k.Exec)
+	}
+	if in == "/" || path.Clean(in) == in[:len(in)-1] {
+		if s := t.stand(in); s != nil {
+			err := t.keepIn(s, name, base, k, content)
+			if err != nil {
+				_ = t.prune(s) // if it was made for this file, it is empty
+			}
+			return err
+		}
 	}
 	d, err := t.dir(in, true)
 	if errors.Is(err, ErrTaken) {
@@ -108,32 +118,15 @@ func (t *Tree) keep(name string, k Kept, content []byte) error {
 	if strings.TrimSuffix(d.name, "/")+"/" != in {
 		return t.write(name, content, k.MTime, k.Exec)
 	}
-	mode := uint32(0o444)
-	if k.Exec {
-		mode = 0o555
-	}
-	fd, err := openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
+	fd, at := t.entry(d, base)
+	st, err := makeKept(fd, at, k, content)
 	if errors.Is(err, unix.EEXIST) {
 		if _, ours := d.names[base]; ours {
 			return fs.ErrExist
 		}
 		return t.keepSame(name, base, k, content)
 	}
-	if err != nil {
-		return err
-	}
-	d.names[base] = struct{}{}
-	var st unix.Stat_t
-	err = errors.Join(fill(fd, content), setTime(fd, k.MTime))
-	if err == nil {
-		err = unix.Fchmod(fd, mode) // independent of the caller's umask
-	}
-	if err == nil {
-		err = unix.Fstat(fd, &st)
-	}
-	if cerr := unix.Close(fd); err == nil {
-		err = cerr
-	}
+	t.made(d, base)
 	if err != nil {
 		return err
 	}
@@ -141,12 +134,69 @@ func (t *Tree) keep(name string, k Kept, content []byte) error {
 	if err != nil {
 		return err
 	}
-	s.entries[base] = st.Ino
-	s.holds++
-	s.ctime = unix.Timespec{}
-	t.kept.add(name, &keptFile{Kept: k, in: s, base: base, st: stampOf(&st), bytes: size})
+	t.keepThere(s, name, base, k, st)
 	return nil
 }
+
+// keepIn makes a kept file in a directory that stands.
+func (t *Tree) keepIn(s *standing, name, base string, k Kept, content []byte) error {
+	st, err := makeKept(t.root, s.at(base), k, content)
+	switch {
+	case err == nil:
+		t.keepThere(s, name, base, k, st)
+	case !errors.Is(err, unix.EEXIST):
+		t.made(t.job.standing(s), base) // for Clean
+	case t.kept.files[name] != nil:
+		return fs.ErrExist
+	default:
+		if d := t.job.dirs[s.ino]; d != nil {
+			if _, ours := d.names[base]; ours {
+				return fs.ErrExist
+			}
+		}
+		return t.keepSame(name, base, k, content)
+	}
+	return err
+}
+
+// makeKept makes a kept file, an entry of a directory.
+func makeKept(in int, at string, k Kept, content []byte) (st unix.Stat_t, err error) {
+	mode := uint32(0o444)
+	if k.Exec {
+		mode = 0o555
+	}
+	fd, err := openat(in, at, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return st, err
+	}
+	err = errors.Join(fill(fd, content), setTime(fd, k.MTime))
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if err == nil && st.Mode&0o777 != mode { // the caller's umask
+		if err = unix.Fchmod(fd, mode); err == nil {
+			err = unix.Fstat(fd, &st)
+		}
+	}
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		_ = unix.Unlinkat(in, at, 0) // else Clean will do it
+	}
+	return st, err
+}
+
+// keepThere records a kept file that was made in a directory that stands.
+func (t *Tree) keepThere(s *standing, name, base string, k Kept, st unix.Stat_t) {
+	s.entries[base] = st.Ino
+	s.holds++
+	t.touch(s)
+	t.kept.add(name, &keptFile{Kept: k, in: s, base: base, st: stampOf(&st), bytes: pages(st.Size)})
+}
+
+// pages returns what a file of n bytes takes, in bytes.
+func pages(n int64) int64 { return (n+4095)&^4095 + keptOverhead }
 
 // keepSame records that the toolchain has a file with that name and content.
 func (t *Tree) keepSame(name, base string, k Kept, content []byte) error {
@@ -185,7 +235,6 @@ func (t *Tree) standingAt(name string) (*standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := path.Base(rel)
 	for _, s := range above.dirs {
 		if s.name == rel {
 			return s, nil
@@ -200,26 +249,59 @@ func (t *Tree) standingAt(name string) (*standing, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	s := newStanding(fd, rel, &st)
-	s.above = above
-	above.dirs = append(above.dirs, s)
-	above.entries[base] = st.Ino
-	above.holds++
-	above.ctime = unix.Timespec{}
-	t.byIno[s.ino] = s
-	t.kept.dirs[rel] = s
+	s := newStanding(rel, &st)
+	s.attrs = attrs(fd)
+	t.adopt(above, s, &st)
 	return s, nil
 }
 
-// Retain drops the kept files for which want returns false, with the directories that exist only for them. It is
-// called before anything of the next job is made.
-func (t *Tree) Retain(want func(name string, k Kept) bool) error {
+// KeepDir makes a directory as Mkdirs does, and keeps it until Retain drops it. If that is impossible, it is made for this job
+// only: the tree already keeps enough, or the name leads through a symbolic link.
+func (t *Tree) KeepDir(name string) error {
+	if !t.sure || name == "" || name[0] != '/' {
+		return t.Mkdirs(name)
+	}
+	way, ok := t.kept.spelled[name]
+	if !ok {
+		if way = t.standAlong(name); way == nil {
+			return t.Mkdirs(name)
+		}
+		t.kept.spelled[name] = way
+		for _, s := range way {
+			s.pins++
+		}
+	}
+	for _, s := range way {
+		if s.above == nil { // else Unexpected looks at it in any case
+			t.job.standing(s)
+		}
+	}
+	return nil
+}
+
+// Retain drops the kept files for which want returns false, and the kept directories for which wantDir does, with those
+// that lead only to them. It is called before anything of the next job is made.
+func (t *Tree) Retain(want func(name string, k Kept) bool, wantDir func(name string) bool) error {
+	for name, way := range t.kept.spelled {
+		if wantDir(name) {
+			continue
+		}
+		delete(t.kept.spelled, name)
+		for _, s := range way {
+			s.pins--
+		}
+	}
 	for name, f := range t.kept.files {
 		if want(name, f.Kept) {
 			continue
 		}
 		if err := t.discard(name, f); err != nil {
 			return fmt.Errorf("%w: drop a kept file: %w", ErrSpoiled, err)
+		}
+	}
+	for _, s := range t.kept.dirs {
+		if err := t.prune(s); err != nil {
+			return fmt.Errorf("%w: drop a kept directory: %w", ErrSpoiled, err)
 		}
 	}
 	return nil
@@ -232,29 +314,13 @@ func (t *Tree) discard(name string, f *keptFile) error {
 	if s == nil {
 		return nil
 	}
-	if err := unix.Unlinkat(t.root, path.Join(s.name, f.base), 0); err != nil {
+	if err := unix.Unlinkat(t.root, s.at(f.base), 0); err != nil {
 		return err
 	}
 	delete(s.entries, f.base)
 	s.holds--
-	s.ctime = unix.Timespec{}
-	for ; s.above != nil && s.holds == 0; s = s.above {
-		if err := unix.Unlinkat(t.root, s.name, unix.AT_REMOVEDIR); err != nil {
-			return err
-		}
-		delete(t.kept.dirs, s.name)
-		delete(t.byIno, s.ino)
-		delete(s.above.entries, path.Base(s.name))
-		for i, d := range s.above.dirs {
-			if d == s {
-				s.above.dirs = append(s.above.dirs[:i], s.above.dirs[i+1:]...)
-				break
-			}
-		}
-		s.above.holds--
-		s.above.ctime = unix.Timespec{}
-	}
-	return nil
+	t.touch(s)
+	return t.prune(s)
 }
 
 // checkKept checks, after a job's commands, that the kept files are unchanged. Their directories have been checked.
@@ -282,12 +348,12 @@ func (t *Tree) checkKept() error {
 			continue
 		}
 		// Perhaps made in the clock tick in which the command began: a change could then have the same stamp.
-		if !before(f.st.ctime, t.began) {
+		if !t.tells(f.st.ctime, t.began) {
 			if err := t.compare(name, f); err != nil {
 				return err
 			}
 		}
-		f.fixed = before(f.st.ctime, now)
+		f.fixed = t.tells(f.st.ctime, now)
 	}
 	return nil
 }

@@ -15,6 +15,9 @@ import (
 
 func keptOf(content string) Kept { return Kept{Sum: sha256.Sum256([]byte(content)), MTime: when} }
 
+// nothing is no directory that a job wants.
+func nothing(string) bool { return false }
+
 // keep makes a tree keep files whose content is their name.
 func keep(t *testing.T, tr *Tree, names ...string) {
 	t.Helper()
@@ -55,12 +58,12 @@ func TestKeep(t *testing.T) {
 				}
 				must(t, tr.Clean())
 			}
-			must(t, tr.Retain(func(name string, _ Kept) bool { return name == "/usr/include/c.h" }))
+			must(t, tr.Retain(func(name string, _ Kept) bool { return name == "/usr/include/c.h" }, nothing))
 			if _, out := runIn(t, tr, "/", "/bin/sh", "-c", "echo /w /usr/include/*"); out != "/w /usr/include/c.h\n" {
 				t.Errorf("after Retain: %s", out)
 			}
 			must(t, tr.Clean())
-			must(t, tr.Retain(func(string, Kept) bool { return false }))
+			must(t, tr.Retain(func(string, Kept) bool { return false }, nothing))
 			if tr.KeptBytes() != 0 || tr.KeepsBase("c.h") {
 				t.Errorf("kept: %d bytes", tr.KeptBytes())
 			}

@@ -166,7 +166,7 @@ func (l *lookup) step(c string) (target string, kind uint32, err error) {
 	if err == nil && kind == unix.S_IFDIR {
 		l.way = append(l.way, frame{fd, st.Ino, c})
 		if made {
-			l.t.job.dir(st.Ino, func() string { return l.canonical(len(l.way)) })
+			l.t.jobDir(st.Ino, func() string { return l.canonical(len(l.way)) })
 		}
 		return "", kind, nil
 	}
@@ -191,9 +191,9 @@ func (l *lookup) mkdir(c string) error {
 		if n > 0 {
 			ino = l.way[n-1].ino
 		}
-		d = l.t.job.dir(ino, func() string { return l.canonical(n) })
+		d = l.t.jobDir(ino, func() string { return l.canonical(n) })
 	}
-	d.names[c] = struct{}{}
+	l.t.made(d, c)
 	return l.t.own(l.top(), c)
 }
 
@@ -215,6 +215,9 @@ func (t *Tree) dir(name string, make bool) (*dir, error) {
 	}
 	if len(name) > maxName { // before all its prefixes are looked up
 		return nil, unix.ENAMETOOLONG
+	}
+	if s := t.at(name); s != nil {
+		return t.job.standing(s), nil
 	}
 	j := &t.job
 	l := lookup{t: t, hops: maxHops, make: make}

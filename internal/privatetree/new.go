@@ -30,7 +30,7 @@ func New(ctx context.Context, s Spec) (*Tree, error) {
 	if s.Bare != "" && !s.Answered {
 		s.Keep = 0 // commands are given other names than those of kept files
 	}
-	t := &Tree{root: -1, block: -1, uid: s.UID, gid: s.GID, bare: s.Bare}
+	t := &Tree{root: -1, block: -1, fresh: -1, uid: s.UID, gid: s.GID, bare: s.Bare}
 	t.job.begin()
 	t.kept.begin(s.Keep)
 	t.close = sync.OnceValue(t.end)

@@ -82,6 +82,12 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 		t.group.OutOfMemory() // forget what was before this command
 		t.group.OutOfTasks()
 	}
+	if t.sure {
+		if err := t.stamp(); err != nil {
+			return nil, fmt.Errorf("start %s: %w", file, err)
+		}
+	}
+	t.sure, t.surveyed = false, false
 	if t.began == (unix.Timespec{}) {
 		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &t.began); err != nil {
 			return nil, fmt.Errorf("start %s: %w", file, err)

@@ -165,6 +165,8 @@ type Tree struct {
 	group    *sandbox.Group       // nil: none
 	standing *standing            // the root directory, as it is between jobs
 	byIno    map[uint64]*standing // standing and those below it
+	named    map[string]*standing // the same by standing.key, but for those that stand for one of the host
+	fine     bool                 // each change after a look has a stamp of its own
 	close    func() error
 
 	// owned by the goroutine that uses the tree
@@ -177,6 +179,13 @@ type Tree struct {
 	big  bool // the block is larger than necessary
 	job  job
 	kept kept
+	// What stands is as it is known to be: nothing has run since Clean.
+	sure      bool
+	touched   []*standing // those that this package has changed since
+	surveyed  bool        // survey was called since the last command
+	surveys   uint64      // how many there were
+	displaced error       // the last one's
+	fresh     int         // bytes of the names of a new directory's extended attributes; -1: not known yet
 	// began is when the job's first command started, by the clock of the kernel's stamps.
 	began unix.Timespec
 

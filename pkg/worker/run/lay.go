@@ -15,7 +15,7 @@ import (
 // lay makes in a clean tree the links, directories and files that the compile finds on the build host. It
 // calls check before each and returns check's first error.
 func lay(tr *privatetree.Tree, in *files.Set, check func() error) error {
-	if err := layAround(tr, in, check); err != nil {
+	if err := layAround(tr, in, dirsOf(in), tr.Mkdirs, check); err != nil {
 		return err
 	}
 	for i := in.FirstListed(); i < len(in.Text); i++ {
@@ -26,8 +26,32 @@ func lay(tr *privatetree.Tree, in *files.Set, check func() error) error {
 	return nil
 }
 
-// layAround makes everything except the files that lists name.
-func layAround(tr *privatetree.Tree, in *files.Set, check func() error) error {
+// dirsOf returns the directories that a job finds whatever is in them, and those of its outputs and of its own files: absolute names,
+// some perhaps more than once.
+func dirsOf(in *files.Set) []string {
+	b := in.Body
+	// gcc requires at least one of its own header directories to exist, even an empty one.
+	dirs := append(make([]string, 0, len(b.Dirs)+len(b.Outputs)+3), b.Cwd, "/usr/include")
+	for _, d := range b.Dirs {
+		dirs = append(dirs, seenFrom(b.Cwd, d))
+	}
+	add := func(name string) {
+		name = seenFrom(b.Cwd, name)
+		if dir := name[:max(1, strings.LastIndexByte(name, '/'))]; dir != dirs[len(dirs)-1] {
+			dirs = append(dirs, dir)
+		}
+	}
+	for i := range b.Outputs {
+		add(b.Outputs[i].Name)
+	}
+	for i := range in.FirstListed() {
+		add(b.Files[i].Name)
+	}
+	return dirs
+}
+
+// layAround makes everything except the files that lists name: the directories dirs by mkdir.
+func layAround(tr *privatetree.Tree, in *files.Set, dirs []string, mkdir func(string) error, check func() error) error {
 	b := in.Body
 	for i := range b.Links {
 		if err := check(); err != nil {
@@ -37,28 +61,12 @@ func layAround(tr *privatetree.Tree, in *files.Set, check func() error) error {
 			return err
 		}
 	}
-	// gcc requires at least one of its own header directories to exist, even an empty one.
-	for _, d := range []string{b.Cwd, "/usr/include"} {
-		if err := tr.Mkdirs(d); err != nil {
-			return err
-		}
-	}
-	for _, d := range b.Dirs {
+	for _, d := range dirs {
 		if err := check(); err != nil {
 			return err
 		}
-		if err := tr.Mkdirs(seenFrom(b.Cwd, d)); err != nil {
+		if err := mkdir(d); err != nil {
 			return err
-		}
-	}
-	last := b.Cwd
-	for i := range b.Outputs {
-		name := seenFrom(b.Cwd, b.Outputs[i].Name)
-		if dir := name[:max(1, strings.LastIndexByte(name, '/'))]; dir != last {
-			if err := tr.Mkdirs(dir); err != nil {
-				return err
-			}
-			last = dir
 		}
 	}
 	for i := range in.FirstListed() {

@@ -30,7 +30,7 @@ func (p *Place) Forget() error {
 	}
 	p.layout = layout{}
 	defer p.count()
-	return p.tree.Retain(func(string, privatetree.Kept) bool { return false })
+	return p.tree.Retain(func(string, privatetree.Kept) bool { return false }, func(string) bool { return false })
 }
 
 // Stale reports whether the tree has to drop what it keeps, because its owner's store was wiped or the
@@ -88,12 +88,13 @@ func (p *Place) layKept(owner *store.Tenant, in *files.Set, made []laidImage, ch
 		}
 		p.layout.owner, p.layout.forgets = owner, p.h.Forgets.Load()
 	}
-	if !slices.Equal(p.layout.lists, in.Lists) || !maps.Equal(p.layout.images, images) || slices.ContainsFunc(in.Body.Outputs, func(o unit.Output) bool { return p.tree.KeepsBase(path.Base(o.Name)) }) {
-		if err := p.retain(in, images); err != nil {
+	dirs := dirsOf(in)
+	if !slices.Equal(p.layout.lists, in.Lists) || !slices.Equal(p.layout.dirs, dirs) || !maps.Equal(p.layout.images, images) || slices.ContainsFunc(in.Body.Outputs, func(o unit.Output) bool { return p.tree.KeepsBase(path.Base(o.Name)) }) {
+		if err := p.retain(in, dirs, images); err != nil {
 			return err
 		}
 	}
-	if err := layAround(p.tree, in, check); err != nil {
+	if err := layAround(p.tree, in, dirs, p.tree.KeepDir, check); err != nil {
 		return err
 	}
 	var rest []int
@@ -135,10 +136,14 @@ func (p *Place) layKept(owner *store.Tenant, in *files.Set, made []laidImage, ch
 	return nil
 }
 
-// retain drops the kept files that the job must not see, which are all but its own and the images, and sets layout.rest to the files of its lists that
-// are still to be laid out.
-func (p *Place) retain(in *files.Set, images map[string]privatetree.Kept) error {
-	p.layout.lists, p.layout.rest, p.layout.images = nil, nil, images
+// retain drops the kept files that the job must not see, which are all but its own and the images, and the kept directories except dirs. It sets
+// layout.rest to the files of its lists that are still to be laid out.
+func (p *Place) retain(in *files.Set, dirs []string, images map[string]privatetree.Kept) error {
+	p.layout.lists, p.layout.dirs, p.layout.rest, p.layout.images = nil, dirs, nil, images
+	wantedDirs := make(map[string]struct{}, len(dirs))
+	for _, d := range dirs {
+		wantedDirs[d] = struct{}{}
+	}
 	wanted := make(map[string]privatetree.Kept, len(in.Text)-in.FirstListed())
 	for i := in.FirstListed(); i < len(in.Text); i++ {
 		if in.Keepable(i) {
@@ -151,6 +156,9 @@ func (p *Place) retain(in *files.Set, images map[string]privatetree.Kept) error 
 			w, ok = images[name]
 		}
 		return ok && w == k
+	}, func(name string) bool {
+		_, ok := wantedDirs[name]
+		return ok
 	})
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ type layout struct {
 	owner   *store.Tenant               // the tenant whose files they are; nil: nothing is kept
 	lists   []unit.ContentID            // the lists that name them; nil: not all files of the lists are there
 	images  map[string]privatetree.Kept // precompiled headers that may be among the kept files, by name
+	dirs    []string                    // the directories that are kept for their own sake (dirsOf)
 	rest    []int                       // indices of the files, in a job with these lists, that are not kept
 	forgets uint64                      // Host.Forgets when the tree began to keep the owner's files
 }
