@@ -41,33 +41,45 @@ const (
 	mostSteps               = 200 // of solve
 	mostHeld                = 8   // times that values below zero are held, before what is left of them is cut
 	rounds                  = 3   // of estimates of the noise
-	leastTouch              = 5e-4
+	leastTouch              = 2e-3
 	closely, roughly        = 1e-12, 1e-6 // when solve ends, as a share of the square of the first distance
-	workForErrors           = 3e8         // multiplications for the errors of headers, at most about
+	workForErrors           = 1.5e8       // multiplications for the errors of headers, at most about
 	mostErrors              = 100         // headers whose error is worked out, at most
 )
 
-// model is what is fitted. Its values are in seconds. The columns are the headers, then the rate, then the start.
+// model is what is fitted. Its values are in seconds. A column is a header that can matter (settle says which), and the last two are the rate
+// and the start.
 type model struct {
 	took    []float64 // by unit
 	own     []float64 // text of its own, by unit
-	rows    [][]int32 // headers of a unit
-	size    []float64 // of a header: mean over units
-	count   []float64 // units of a header
-	mean    []float64 // what is believed of a column at first
-	spread  []float64 // how far it may be from that
-	weight  []float64 // by unit: one over the variance of its time
-	settled []float64 // by unit: what headers take that are no longer in its row
+	weight  []float64 // of its distance from what is predicted, by unit
+	reads   [][]int32 // headers of a unit
+	settled []float64 // by unit: what headers take that are no column
+
+	size  []float64 // of a header: mean over units
+	count []float64 // units of a header
+	each  float64   // what a byte of a header is believed to take
+
+	// by column
+	header []int32   // which header it is; none for the last two
+	common []int32   // columns of headers that most units read
+	mean   []float64 // what is believed at first
+	spread []float64 // how far it may be from that
+
+	// rows are the columns of each unit that are not common, and lacks the common ones of which it has not read the header: a unit reads most
+	// of what nearly all read, and what it does not is the shorter list.
+	rows, lacks [][]int32
+	near        *near // for the weights as they were last
 }
 
 func newModel(units, headers int) *model {
-	return &model{took: make([]float64, units), own: make([]float64, units), rows: make([][]int32, units), weight: make([]float64, units), settled: make([]float64, units),
-		size: make([]float64, headers), count: make([]float64, headers), mean: make([]float64, headers+2), spread: make([]float64, headers+2)}
+	return &model{took: make([]float64, units), own: make([]float64, units), reads: make([][]int32, units), weight: make([]float64, units), settled: make([]float64, units),
+		size: make([]float64, headers), count: make([]float64, headers)}
 }
 
 // add says that unit reads so many bytes of a header.
 func (m *model) add(unit, header int, size float64) {
-	m.rows[unit] = append(m.rows[unit], int32(header))
+	m.reads[unit] = append(m.reads[unit], int32(header))
 	m.count[header]++
 	m.size[header] += (size - m.size[header]) / m.count[header]
 }
@@ -82,34 +94,38 @@ func (m *model) fit(headers []Header) Fit {
 	if units == 0 {
 		return f
 	}
-	for _, row := range m.rows {
+	for _, row := range m.reads {
 		slices.Sort(row) // so that equal units give equal sums
 	}
-	m.believe()
-	m.settle()
-	all := make([]bool, units)
+	m.settle(m.believe())
 	var values []float64
 	for range rounds {
-		values = m.solve(all, values)
+		values = m.solve(nil, values, closely)
 		m.weigh(values)
 	}
-	n := len(headers)
-	f.Start, f.PerMB = seconds(values[n+1]), seconds(values[n]*1e6)
-	f.HeaderPerMB = seconds(m.rate() * 1e6)
-	order := make([]int, n)
+	n := len(m.header)
+	f.Start, f.PerMB, f.HeaderPerMB = seconds(values[n+1]), seconds(values[n]*1e6), seconds(m.each*1e6)
 	for i := range headers {
+		headers[i].CPU = seconds(m.each * m.size[i] * m.count[i])
+	}
+	order := make([]int, n) // columns
+	for i, h := range m.header {
 		order[i] = i
-		headers[i].CPU = seconds(values[i] * m.count[i])
+		headers[h].CPU = seconds(values[i] * m.count[h])
 	}
 	if units >= leastUnits {
 		f.Error = m.foreign(values)
-		slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(headers[b].CPU, headers[a].CPU), cmp.Compare(a, b)) })
+		slices.SortFunc(order, func(a, b int) int {
+			return cmp.Or(cmp.Compare(headers[m.header[b]].CPU, headers[m.header[a]].CPU), cmp.Compare(a, b))
+		})
+		s := m.system(nil)
 		work := 0
-		for _, row := range m.rows {
-			work += 2 * len(row)
+		for i := range m.rows {
+			work += 2 * (len(m.rows[i]) + len(m.lacks[i]))
 		}
 		for _, i := range order[:min(n, mostErrors, max(10, int(workForErrors)/(1+work*mostSteps/3)))] {
-			headers[i].Error = seconds(2 * m.doubt(i) * m.count[i])
+			h := m.header[i]
+			headers[h].Error = seconds(2 * m.doubt(s, i) * m.count[h])
 		}
 	}
 	return f
@@ -119,19 +135,9 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), math.MaxInt64/1e10) * float64(time.Second))
 }
 
-// rate returns what a byte of a header is believed to take.
-func (m *model) rate() float64 {
-	for i, size := range m.size {
-		if size > 0 {
-			return m.mean[i] / size
-		}
-	}
-	return 0
-}
-
-// believe sets what is believed before the units are looked at one by one: what a byte takes, by all units together.
-func (m *model) believe() {
-	mean := 0.0
+// believe returns what is believed before the units are looked at one by one: what a byte of a unit's own text takes, by all units
+// together, and what a unit takes on average. It sets the same of a header.
+func (m *model) believe() (own, mean float64) {
 	for _, t := range m.took {
 		mean += t / float64(len(m.took))
 	}
@@ -141,7 +147,7 @@ func (m *model) believe() {
 	var oo, oh, hh, ot, ht, text, took float64 // sums of products: o own text, h that of headers, t time
 	for i, t := range m.took {
 		h := 0.0
-		for _, g := range m.rows[i] {
+		for _, g := range m.reads[i] {
 			h += m.size[g]
 		}
 		o, t, w := m.own[i], max(t-startMean, 0), m.weight[i]
@@ -156,49 +162,112 @@ func (m *model) believe() {
 	if own <= 0 || header <= 0 {
 		own, header = even, even
 	}
-	n := len(m.size)
-	for i, size := range m.size {
-		m.mean[i] = header * size
-		m.spread[i] = max(scatterOfHeaders*m.mean[i], scatterOfUnits*mean)
-		if m.count[i] == 1 { // what is particular to a unit is as likely its own
-			m.spread[i] = m.mean[i]/10 + 1e-9
+	m.each = header
+	return own, mean
+}
+
+// settle makes columns of the headers that can matter, with what believe has returned. Others are taken at their text: those whose
+// units take less than leastTouch of all time together, of which there may be tens of thousands.
+func (m *model) settle(own, mean float64) {
+	touch := make([]float64, len(m.size))
+	total := 0.0
+	for i, row := range m.reads {
+		total += m.took[i]
+		for _, h := range row {
+			touch[h] += m.took[i]
 		}
 	}
-	m.mean[n], m.spread[n] = own, scatterOfRate*own
-	m.mean[n+1], m.spread[n+1] = startMean, startScatter
+	column := make([]int32, len(m.size))
+	for h, size := range m.size {
+		column[h] = -1
+		if touch[h] < leastTouch*total {
+			continue
+		}
+		column[h] = int32(len(m.header))
+		m.header = append(m.header, int32(h))
+		text := m.each * size
+		spread := max(scatterOfHeaders*text, scatterOfUnits*mean)
+		if m.count[h] == 1 { // what is particular to a unit is as likely its own
+			spread = text/10 + 1e-9
+		}
+		m.mean, m.spread = append(m.mean, text), append(m.spread, spread)
+	}
+	m.mean, m.spread = append(m.mean, own, startMean), append(m.spread, scatterOfRate*own, startScatter)
+	isCommon := make([]bool, len(m.header))
+	for c, h := range m.header {
+		if isCommon[c] = m.count[h] > float64(len(m.took))/2; isCommon[c] {
+			m.common = append(m.common, int32(c))
+		}
+	}
+	m.rows, m.lacks = make([][]int32, len(m.took)), make([][]int32, len(m.took))
+	var rows, lacks []int32 // one after the other in memory
+	for i, row := range m.reads {
+		firstRow, firstLack := len(rows), len(lacks)
+		has := 0 // of common, which is sorted as the row is
+		for _, h := range row {
+			switch c := column[h]; {
+			case c < 0:
+				m.settled[i] += m.each * m.size[h]
+			case !isCommon[c]:
+				rows = append(rows, c)
+			default:
+				for ; m.common[has] != c; has++ {
+					lacks = append(lacks, m.common[has])
+				}
+				has++
+			}
+		}
+		lacks = append(lacks, m.common[has:]...)
+		m.rows[i], m.lacks[i] = rows[firstRow:len(rows):len(rows)], lacks[firstLack:len(lacks):len(lacks)]
+	}
+	m.reads = nil
 	m.weigh(m.mean)
 }
 
-// settle takes headers as they are believed to be if all units that read them take less than leastTouch of all time together: they cannot
-// matter much, and there may be tens of thousands of them.
-func (m *model) settle() {
-	touch := make([]float64, len(m.size))
-	total := 0.0
-	for i, row := range m.rows {
-		total += m.took[i]
-		for _, g := range row {
-			touch[g] += m.took[i]
-		}
+// predict returns what each unit takes by values.
+func (m *model) predict(values []float64) []float64 {
+	n := len(m.header)
+	base, took := m.base(values), make([]float64, len(m.took))
+	for i := range took {
+		took[i] = m.settled[i] + values[n]*m.own[i] + values[n+1] + m.headers(i, values, base)
 	}
-	for i, row := range m.rows {
-		m.rows[i] = slices.DeleteFunc(row, func(g int32) bool {
-			small := touch[g] < leastTouch*total
-			if small {
-				m.settled[i] += m.mean[g]
-			}
-			return small
-		})
-	}
+	return took
 }
 
-// predict returns what a unit takes by values.
-func (m *model) predict(i int, values []float64) float64 {
-	n := len(m.size)
-	t := m.settled[i] + values[n]*m.own[i] + values[n+1]
-	for _, g := range m.rows[i] {
-		t += values[g]
+// base returns the sum of what is common.
+func (m *model) base(values []float64) (sum float64) {
+	for _, c := range m.common {
+		sum += values[c]
 	}
-	return t
+	return sum
+}
+
+// headers returns the sum of the values of a unit's headers.
+func (m *model) headers(i int, values []float64, base float64) float64 {
+	for _, c := range m.rows[i] {
+		base += values[c]
+	}
+	for _, c := range m.lacks[i] {
+		base -= values[c]
+	}
+	return base
+}
+
+// spreadTo adds what each unit has of y to all its headers in q.
+func (m *model) spreadTo(q, y []float64) {
+	sum := 0.0
+	for i, v := range y {
+		sum += v
+		for _, c := range m.rows[i] {
+			q[c] += v
+		}
+		for _, c := range m.lacks[i] {
+			q[c] -= v
+		}
+	}
+	for _, c := range m.common {
+		q[c] += sum
+	}
 }
 
 // leastNoise is the least scatter of a unit's time, as a share of it.
@@ -208,12 +277,8 @@ const leastNoise = 0.002
 func (m *model) weigh(values []float64) {
 	// Each value that the units have settled has taken a part of the chance away.
 	settled := 0.0
-	precision := make([]float64, len(m.size))
-	for i, row := range m.rows {
-		for _, g := range row {
-			precision[g] += m.weight[i]
-		}
-	}
+	precision := make([]float64, len(m.header))
+	m.spreadTo(precision, m.weight)
 	for g, p := range precision {
 		s := p * m.spread[g] * m.spread[g]
 		settled += s / (1 + s)
@@ -223,8 +288,9 @@ func (m *model) weigh(values []float64) {
 	// The squares of the distances are sums of two parts, own text and time squared. A square is off by as much as it is expected to be, so
 	// this takes the weights of before.
 	var oo, ot, tt, od, td float64
+	predicted := m.predict(values)
 	for i, t := range m.took {
-		d := t - m.predict(i, values)
+		d := t - predicted[i]
 		o, t, w := m.own[i]*m.own[i], t*t, m.weight[i]*m.weight[i]
 		d *= d * lost
 		oo, ot, tt, od, td = oo+w*o*o, ot+w*o*t, tt+w*t*t, od+w*o*d, td+w*t*d
@@ -253,164 +319,14 @@ func (m *model) foreign(values []float64) float64 {
 		for i := range left {
 			left[i] = scatter(uint64(i))%folds == uint64(fold)
 		}
-		v := m.solve(left, values)
+		v := m.solve(left, values, roughly)
+		predicted := m.predict(v)
 		for i, is := range left {
 			if is {
-				off = append(off, math.Abs(m.predict(i, v)/m.took[i]-1))
+				off = append(off, math.Abs(predicted[i]/m.took[i]-1))
 			}
 		}
 	}
 	slices.Sort(off)
 	return off[len(off)/2]
-}
-
-// solve returns the values that describe units best, without those that are left out. It begins at from, if that is not nil.
-func (m *model) solve(left []bool, from []float64) []float64 {
-	n := len(m.mean)
-	x := make([]float64, n) // how far a value is from what was believed, in parts of its spread
-	for i := range from {
-		x[i] = (from[i] - m.mean[i]) / m.spread[i]
-	}
-	held := make([]bool, n) // at zero, as it would be less otherwise
-	target := make([]float64, len(m.took))
-	for round := 0; ; round++ {
-		for i, t := range m.took {
-			target[i] = t - m.predict(i, m.mean)
-		}
-		s := &system{m: m, left: left, held: held}
-		b := make([]float64, n)
-		rest := make([]float64, len(target))
-		s.times(x, rest)
-		for i := range rest {
-			rest[i] = (target[i] - rest[i]) * m.weight[i]
-		}
-		s.back(rest, b)
-		for j := range b {
-			if b[j] -= x[j]; held[j] {
-				b[j] = 0
-			}
-		}
-		d := s.solve(b, closely)
-		more := false
-		for j := range x {
-			if x[j] += d[j]; !held[j] && m.mean[j]+x[j]*m.spread[j] < 0 {
-				x[j], held[j], more = -m.mean[j]/m.spread[j], true, true
-			}
-		}
-		if !more || round == mostHeld {
-			break
-		}
-	}
-	for j := range x {
-		x[j] = m.mean[j] + x[j]*m.spread[j]
-	}
-	return x
-}
-
-// doubt returns the standard deviation of a column's value, given the units and what was believed.
-func (m *model) doubt(column int) float64 {
-	s := &system{m: m, left: make([]bool, len(m.took)), held: make([]bool, len(m.mean))}
-	b := make([]float64, len(m.mean))
-	b[column] = 1
-	return math.Sqrt(max(s.solve(b, roughly)[column], 0)) * m.spread[column]
-}
-
-// system is the system of linear equations (AᵀWA + 1) x = b, where A has a row for each unit that is not left out, in
-// parts of the spreads. Columns that are held have no part in it.
-type system struct {
-	m          *model
-	left, held []bool
-}
-
-// times sets y to A x.
-func (s *system) times(x, y []float64) {
-	m, n := s.m, len(s.m.size)
-	for i, row := range m.rows {
-		if s.left[i] {
-			y[i] = 0
-			continue
-		}
-		t := x[n]*m.spread[n]*m.own[i] + x[n+1]*m.spread[n+1]
-		for _, g := range row {
-			t += x[g] * m.spread[g]
-		}
-		y[i] = t
-	}
-}
-
-// back sets x to Aᵀ y.
-func (s *system) back(y, x []float64) {
-	m, n := s.m, len(s.m.size)
-	clear(x)
-	for i, row := range m.rows {
-		if s.left[i] {
-			continue
-		}
-		for _, g := range row {
-			x[g] += y[i]
-		}
-		x[n] += y[i] * m.own[i]
-		x[n+1] += y[i]
-	}
-	for j := range x {
-		if x[j] *= m.spread[j]; s.held[j] {
-			x[j] = 0
-		}
-	}
-}
-
-// solve solves the system by conjugate gradients, with its diagonal as preconditioner, until the square of the distance is enough of what it
-// was.
-func (s *system) solve(b []float64, enough float64) []float64 {
-	m, n := s.m, len(b)
-	x, r := make([]float64, n), slices.Clone(b)
-	diagonal := make([]float64, n)
-	for i, row := range m.rows {
-		if !s.left[i] {
-			w := m.weight[i]
-			for _, g := range row {
-				diagonal[g] += w
-			}
-			diagonal[n-2] += w * m.own[i] * m.own[i]
-			diagonal[n-1] += w
-		}
-	}
-	z := make([]float64, n)
-	condition := func() (rz float64) {
-		for j := range z {
-			z[j] = r[j] / diagonal[j]
-			rz += r[j] * z[j]
-		}
-		return rz
-	}
-	for j := range diagonal {
-		diagonal[j] = 1 + diagonal[j]*m.spread[j]*m.spread[j]
-	}
-	rz := condition()
-	enough *= rz
-	p := slices.Clone(z)
-	y, q := make([]float64, len(m.took)), make([]float64, n)
-	for step := 0; step < mostSteps && rz > enough; step++ {
-		s.times(p, y)
-		for i := range y {
-			y[i] *= m.weight[i]
-		}
-		s.back(y, q)
-		pq := 0.0
-		for j := range q {
-			q[j] += p[j]
-			pq += p[j] * q[j]
-		}
-		alpha := rz / pq
-		for j := range x {
-			x[j] += alpha * p[j]
-			r[j] -= alpha * q[j]
-		}
-		was := rz
-		rz = condition()
-		for j := range p {
-			p[j] = z[j] + rz/was*p[j]
-		}
-	}
-	return x
 }

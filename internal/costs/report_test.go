@@ -1,7 +1,6 @@
 package costs
 
 import (
-	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -109,29 +108,4 @@ func TestMisses(t *testing.T) {
 	if !reflect.DeepEqual(r.Cache, want) {
 		t.Errorf("got  %+v\nwant %+v", r.Cache, want)
 	}
-}
-
-// BenchmarkLarge is a report of 100,000 compiles of 20,000 units in a tree of 50,000 headers.
-func BenchmarkLarge(b *testing.B) {
-	x := grow(5_000, 20_000, 4, 0.3, 0.02)
-	for h := range 45_000 { // each read by a few
-		n := uint32(len(x.l.Files))
-		x.l.Files = append(x.l.Files, journal.File{Name: fmt.Sprintf("/w/rare%d.h", h), Size: 1000})
-		for range 3 {
-			c := &x.l.Compiles[x.random.IntN(len(x.l.Compiles))]
-			c.Reads = append(c.Reads, n)
-		}
-	}
-	units := x.l.Compiles
-	for range 4 {
-		x.l.Compiles = append(x.l.Compiles, units...)
-	}
-	reads := 0
-	for _, c := range units {
-		reads += len(c.Reads)
-	}
-	for b.Loop() {
-		Of(&x.l)
-	}
-	b.ReportMetric(float64(reads)/float64(len(units)), "files/unit")
 }
