@@ -16,8 +16,7 @@ import (
 // as long as its text is long, which it leaves only as far as the times of units say otherwise (a ridge regression, or the
 // most likely values with normal priors). Nothing takes less than no time.
 //
-// How far a unit's time is from that is taken for chance, of two kinds, which are estimated from the units: one in proportion to its own text,
-// as code of the same length can be little work or much, and one in proportion to its time, from how it was measured. So units
+// How far a unit's time is from that is taken for chance, of three kinds, which are estimated from the units (noise.go). So units
 // with little text of their own tell most of headers.
 
 // Fit says how well the model describes the units.
@@ -285,29 +284,18 @@ func (m *model) weigh(values []float64) {
 	}
 	units := float64(len(m.took))
 	lost := units / max(units-settled, units/4)
-	// The squares of the distances are sums of two parts, own text and time squared. A square is off by as much as it is expected to be, so
-	// this takes the weights of before.
-	var oo, ot, tt, od, td float64
+	// The squares of the distances are sums of parts. A square is off by as much as it is expected to be, so this takes the weights of before.
+	var n normal
+	parts := m.chance(values)
 	predicted := m.predict(values)
 	for i, t := range m.took {
 		d := t - predicted[i]
-		o, t, w := m.own[i]*m.own[i], t*t, m.weight[i]*m.weight[i]
-		d *= d * lost
-		oo, ot, tt, od, td = oo+w*o*o, ot+w*o*t, tt+w*t*t, od+w*o*d, td+w*t*d
+		n.add(parts[i], d*d*lost, m.weight[i]*m.weight[i])
 	}
-	own, time := 0.0, td/tt
-	if det := oo*tt - ot*ot; det > 1e-9*oo*tt {
-		own, time = (od*tt-td*ot)/det, (td*oo-od*ot)/det
-	}
-	switch {
-	case own < 0:
-		own, time = 0, td/tt
-	case time < 0:
-		own, time = od/oo, 0
-	}
-	time = max(time, leastNoise*leastNoise)
-	for i, t := range m.took {
-		m.weight[i] = 1 / (own*m.own[i]*m.own[i] + time*t*t)
+	share := n.solve()
+	share[byTime] = max(share[byTime], leastNoise*leastNoise)
+	for i, p := range parts {
+		m.weight[i] = 1 / (share[byOwn]*p[byOwn] + share[byTime]*p[byTime] + share[byHeaders]*p[byHeaders])
 	}
 }
 
