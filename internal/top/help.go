@@ -22,6 +22,7 @@ var words = [...][2]string{
 	{"RTT, RATE", "round trip and estimated bytes a second of the connection"},
 	{"SPEED", "of one of its cores; 1 is the average"},
 	{"LOAD", "the load average of the host"},
+	{"last minute", "commands that ended a second, and which part of its compiles the cache had, from left to right"},
 }
 
 const helpKeys = 14 // the width of the first column

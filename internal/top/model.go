@@ -47,6 +47,8 @@ type Model struct {
 	trouble  string         // from the last Answer
 	troubled time.Time      // since when there has been trouble
 	rates    rates
+	trend    trend
+	plain    bool // the terminal has no characters but those of ASCII
 
 	current int // index in lists
 	lists   [viewCount]list
@@ -68,9 +70,9 @@ type message struct {
 // sayFor is how long a message is shown.
 const sayFor = 6 * time.Second
 
-// New returns a Model that expects an answer every so often.
-func New(every time.Duration) *Model {
-	m := &Model{every: every}
+// New returns a Model that expects an answer every so often. Its lines are drawn with blocks, or, if plain, with characters of ASCII.
+func New(every time.Duration, plain bool) *Model {
+	m := &Model{every: every, plain: plain}
 	for i := range m.lists {
 		m.lists[i].sort = views[i].sort
 	}
@@ -94,6 +96,7 @@ func (m *Model) Take(a Answer, now time.Time) {
 	if a.Trouble == "" && a.Status != nil {
 		m.heard, m.trouble = now, ""
 		m.rates.add(a.Status, now)
+		m.trend.add(a.Status, now)
 		return
 	}
 	if m.trouble == "" {

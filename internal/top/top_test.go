@@ -69,7 +69,7 @@ func answer(n int) *report.Status {
 
 // model returns a Model of a size that has seen six answers, one a second.
 func model(width, height int) (*Model, time.Time) {
-	m := New(time.Second)
+	m := New(time.Second, false)
 	m.Resize(width, height)
 	now := began
 	for n := range 6 {
@@ -111,7 +111,7 @@ func TestFrames(t *testing.T) {
 		}},
 		{name: "none", do: func(m *Model, now *time.Time) {
 			w, h := m.width, m.height
-			*m = *New(time.Second)
+			*m = *New(time.Second, false)
 			m.Resize(w, h)
 			m.Take(Answer{Trouble: "no connection manager runs at /home/u/.cache/rdistcc/cm.sock; the first compile starts one"}, *now)
 		}},

@@ -32,6 +32,7 @@ func (m *Model) View(now time.Time) Frame {
 		foot = foot[max(len(foot)-max(m.height-2, 1), 0):]
 		head = head[max(len(head)-max(m.height-2-len(foot), 0), 0):]
 		f = slices.Concat(head, m.body(max(m.height-len(head)-len(foot), 0), now))
+		f = append(f, m.running(m.height-len(f)-len(foot))...)
 		for len(f)+len(foot) < m.height {
 			f = append(f, nil)
 		}
@@ -89,6 +90,11 @@ func (m *Model) head(now time.Time) (lines Frame) {
 		n = 2
 	}
 	lines = append(lines, flow(m.totals(), m.width, n)...)
+	if m.height >= high && m.trouble == "" {
+		if l := m.trendLine(); l != nil {
+			lines = append(lines, l)
+		}
+	}
 	return append(lines, m.tabs())
 }
 
@@ -222,6 +228,36 @@ func (m *Model) body(n int, now time.Time) (lines Frame) {
 			l = slices.Concat(text(blank), l).in(Faint, m.width)
 		default:
 			l = slices.Concat(text(blank), l)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// running returns the files under way, the oldest first, in at most n lines, where the hosts have left these free.
+func (m *Model) running(n int) (lines Frame) {
+	const least = 3 // an empty line, the heading and a file
+	if m.status == nil || views[m.current].name != "hosts" || m.list().filter != "" || m.typing || n < least {
+		return nil
+	}
+	v := &views[viewFiles]
+	by := list{sort: v.sort}
+	rows := by.arrange(v.rows(m), v.columns)
+	if len(rows) == 0 {
+		return nil
+	}
+	mark := 2
+	if m.width < wide {
+		mark = 1
+	}
+	shown := rows[:min(len(rows), n-2)]
+	widths := fit(v.columns, shown, m.width-mark)
+	blank := text(strings.Repeat(" ", mark))
+	lines = append(lines, nil, slices.Concat(blank, heading(v.columns, widths, &by)))
+	for i := range shown {
+		l := slices.Concat(blank, shown[i].line(v.columns, widths))
+		if m.trouble != "" {
+			l = l.in(Faint, m.width)
 		}
 		lines = append(lines, l)
 	}

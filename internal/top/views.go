@@ -20,7 +20,10 @@ type view struct {
 	none    string // what an empty one says
 }
 
-const viewCount = 3
+const (
+	viewFiles = 1
+	viewCount = 3
+)
 
 var views = [viewCount]view{
 	{name: "hosts", columns: []column{

@@ -3,8 +3,10 @@
 package display
 
 import (
+	"cmp"
 	"errors"
 	"os"
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -25,12 +27,27 @@ type Options struct {
 
 // Run shows the display until the user quits or the program gets a SIGTERM. The terminal is as before then.
 func Run(o Options) error {
-	p := &program{o: o, model: top.New(o.Every)}
+	p := &program{o: o, model: top.New(o.Every, !utf8Terminal(o.Env))}
 	_, err := tea.NewProgram(p, tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithEnvironment(o.Env)).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil
 	}
 	return err
+}
+
+// utf8Terminal reports whether a terminal shows what UTF-8 encodes beyond ASCII, by the locale and, as the console of Linux has few
+// characters in its fonts, by the terminal's name.
+func utf8Terminal(env []string) bool {
+	value := func(name string) (v string) {
+		for _, e := range env {
+			if rest, ok := strings.CutPrefix(e, name+"="); ok {
+				v = rest // of several, the last counts
+			}
+		}
+		return v
+	}
+	locale := strings.ToLower(cmp.Or(value("LC_ALL"), value("LC_CTYPE"), value("LANG")))
+	return value("TERM") != "linux" && (strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8"))
 }
 
 // program is the display as Bubble Tea wants it. One goroutine calls its methods.

@@ -138,7 +138,7 @@ func TestTop(t *testing.T) {
 	for _, name := range []string{"one.c", "two.c", "three.c"} {
 		ends = append(ends, s.compiles(name, minutes))
 	}
-	x.shows("3 running", a+" up", b+" up", "1 remote 100%")
+	x.shows("3 running", a+" up", b+" up", "1 remote 100%", "FILE HOST PHASE AGE", "one.c 127.0.0.1:", "two.c 127.0.0.1:", "three.c 127.0.0.1:")
 	warm()
 
 	x.press("\t")
@@ -195,6 +195,28 @@ func TestTop(t *testing.T) {
 	x.shows("process "+fmt.Sprint(s.Manager.PID()), a+" u")
 	x.press("q")
 	x.ends()
+}
+
+// TestTopLines: the last minute is drawn with blocks, and with ASCII where the terminal has nothing else.
+func TestTopLines(t *testing.T) {
+	s := newSite(t)
+	s.daemons(1)
+	s.manager()
+	s.compiles("first.c", 0)
+	for _, c := range []struct {
+		vars  []string
+		shows string
+	}{{[]string{"LC_ALL=C.UTF-8"}, "▁"}, {[]string{"LC_ALL=C"}, "_"}, {[]string{"LC_ALL=", "LC_CTYPE=en_US.utf8", "LANG=C"}, "▁"}, {[]string{"LC_ALL=C.UTF-8", "TERM=linux"}, "_"}} {
+		x := s.top(80, 24, c.vars...)
+		x.shows("last minute", c.shows+" up to")
+		if c.shows == "_" {
+			if i := strings.IndexFunc(x.screen(), func(r rune) bool { return r > '~' }); i >= 0 {
+				t.Errorf("%q: not ASCII:\n%s", c.vars, x.screen())
+			}
+		}
+		x.press("q")
+		x.ends()
+	}
 }
 
 // TestTopWithoutManager says so in a line, until one comes.
