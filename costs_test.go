@@ -216,6 +216,9 @@ func TestCostsOfEdits(t *testing.T) {
 	if r.Compiles != units || r.Cached != units-edited || r.OnHosts != edited {
 		t.Errorf("after the edit: %d compiles, %d cached, want %d, %d", r.Compiles, r.Cached, units, units-edited)
 	}
+	if m := r.Cache.Missed; len(m) != 1 || m[0].Cause != costs.CauseChanged || m[0].File != filepath.Join(f.dir, printable) || m[0].Compiles != edited {
+		t.Errorf("of the second build alone, misses are %+v", m)
+	}
 	r = f.costs()
 	at := slices.IndexFunc(r.Cache.Missed, func(m costs.Miss) bool { return m.Cause == costs.CauseChanged })
 	if at < 0 || r.Cache.Missed[at].File != filepath.Join(f.dir, printable) || r.Cache.Missed[at].Compiles != edited || r.Cache.Hits != units-edited {

@@ -83,15 +83,22 @@ type HeaderFile struct {
 	Changes int    `json:"changes"`
 }
 
-// Of works out what the compiles of a journal cost.
-func Of(l *journal.Log) *Report {
-	r := &Report{Compiles: len(l.Compiles), Notes: l.Notes, Units: []Unit{}, Headers: []Header{}}
-	if n := len(l.Compiles); n > 0 {
-		r.From, r.To = l.Compiles[0].Ended, l.Compiles[n-1].Ended
-	}
-	byUnit := make(map[[2]string][]*journal.Compile)
+// Of works out what the compiles of a journal cost that counts reports true for; nil: all. Of the others it is only of interest what units
+// had read before.
+func Of(l *journal.Log, counts func(*journal.Compile) bool) *Report {
+	r := &Report{Notes: l.Notes, Units: []Unit{}, Headers: []Header{}}
+	byUnit, history := make(map[[2]string][]*journal.Compile), make(map[[2]string][]past)
 	for i := range l.Compiles {
 		c := &l.Compiles[i]
+		key := [2]string{c.Source, c.Output}
+		ours := counts == nil || counts(c)
+		if history[key] = append(history[key], past{c, ours}); !ours {
+			continue
+		}
+		if r.Compiles++; r.Compiles == 1 {
+			r.From = c.Ended
+		}
+		r.To = c.Ended
 		switch c.Place {
 		case journal.Remote:
 			r.OnHosts++
@@ -105,7 +112,6 @@ func Of(l *journal.Log) *Report {
 		if !c.OK {
 			r.Failed++
 		}
-		key := [2]string{c.Source, c.Output}
 		byUnit[key] = append(byUnit[key], c)
 	}
 	for key, list := range byUnit {
@@ -127,7 +133,7 @@ func Of(l *journal.Log) *Report {
 	}
 	r.Known = len(known)
 	r.headers(l, known)
-	r.Cache = cacheOf(l, byUnit)
+	r.Cache = cacheOf(l, history)
 	r.names(figure.Printable)
 	return r
 }

@@ -117,7 +117,7 @@ func TestKnownCosts(t *testing.T) {
 }
 
 func knownCosts(t *testing.T, x *tree, bound float64) {
-	r := Of(&x.l)
+	r := Of(&x.l, nil)
 	if n := len(x.reads); len(r.Units) != n || r.Known != n {
 		t.Fatalf("%d units, %d known", len(r.Units), r.Known)
 	}

@@ -34,7 +34,7 @@ func BenchmarkLarge(b *testing.B) {
 		reads += len(c.Reads)
 	}
 	for b.Loop() {
-		Of(&x.l)
+		Of(&x.l, nil)
 	}
 	b.ReportMetric(float64(reads)/float64(len(units)), "files/unit")
 }
@@ -96,7 +96,7 @@ func open(tb testing.TB, dir string) *Report {
 	if err != nil || len(l.Notes) > 0 {
 		tb.Fatal(err, l.Notes)
 	}
-	return Of(l)
+	return Of(l, nil)
 }
 
 // cpuTime returns the CPU time that this process has used.

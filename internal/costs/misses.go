@@ -33,8 +33,14 @@ type Miss struct {
 	CPU      time.Duration `json:"cpu_ns"` // what they took
 }
 
-// cacheOf works out what the cache was worth. byUnit has the compiles of each unit in the order in which they ended.
-func cacheOf(l *journal.Log, byUnit map[[2]string][]*journal.Compile) Cache {
+// past is a compile of a unit, and whether it counts.
+type past struct {
+	*journal.Compile
+	counts bool
+}
+
+// cacheOf works out what the cache was worth to the compiles that count. byUnit has all of each unit in the order in which they ended.
+func cacheOf(l *journal.Log, byUnit map[[2]string][]past) Cache {
 	x := Cache{Missed: []Miss{}}
 	causes := make(map[Miss]*Miss) // by cause and file
 	note := func(c *journal.Compile, cause, file string) {
@@ -55,11 +61,13 @@ func cacheOf(l *journal.Log, byUnit map[[2]string][]*journal.Compile) Cache {
 	often := make(map[string]int)
 	for _, list := range byUnit {
 		var last *journal.Compile // of which is known what it read
-		for _, c := range list {
-			if c.Asked {
+		for _, p := range list {
+			c := p.Compile
+			if p.counts && c.Asked {
 				x.Asked++
 			}
 			switch {
+			case !p.counts:
 			case c.Place == journal.Cached:
 				x.Saved += c.CPU
 				if c.Asked {

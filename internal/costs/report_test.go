@@ -19,12 +19,12 @@ func log(files []journal.File, compiles ...journal.Compile) *journal.Log {
 }
 
 func TestNothing(t *testing.T) {
-	r := Of(new(journal.Log))
+	r := Of(new(journal.Log), nil)
 	if r.Compiles != 0 || len(r.Units) != 0 || len(r.Headers) != 0 || r.Fit.Error >= 0 {
 		t.Errorf("%+v", r)
 	}
 	// Nothing is known of what they read or take.
-	r = Of(log(nil, journal.Compile{Source: "a.c", Place: journal.Here}, journal.Compile{Source: "b.c", OK: true, CPU: second}))
+	r = Of(log(nil, journal.Compile{Source: "a.c", Place: journal.Here}, journal.Compile{Source: "b.c", OK: true, CPU: second}), nil)
 	if r.Compiles != 2 || r.Here != 1 || r.OnHosts != 1 || r.Failed != 1 || r.Known != 0 || r.UnitsCPU != second || r.Units[0].Source != "b.c" {
 		t.Errorf("%+v", r)
 	}
@@ -46,7 +46,7 @@ func TestUnits(t *testing.T) {
 	r := Of(log(files, with(old, 9*second, nil), with(now, 2*second, func(c *journal.Compile) { c.Memory = 5 << 20 }), with(now, 4*second, nil),
 		with(all, 8*second, func(c *journal.Compile) { c.OK = false }),
 		with(all, 2*second, func(c *journal.Compile) { c.Place, c.Exact = journal.Cached, false }),
-		with(nil, 7*second, func(c *journal.Compile) { c.Place = journal.Here })))
+		with(nil, 7*second, func(c *journal.Compile) { c.Place = journal.Here })), nil)
 	want := Unit{Source: "/w/a.c", Output: "/w/a.o", Compiles: 6, CPU: 2 * second, Memory: 5 << 20, Files: 2, Text: 210, reads: now}
 	if len(r.Units) != 1 || !reflect.DeepEqual(r.Units[0], want) {
 		t.Errorf("got  %+v\nwant %+v", r.Units, want)
@@ -54,7 +54,7 @@ func TestUnits(t *testing.T) {
 	if len(r.Headers) != 1 || r.Headers[0].Name() != "/w/x.h" || r.Headers[0].Changes != 1 || r.Headers[0].Text != 200 {
 		t.Errorf("%+v", r.Headers)
 	}
-	r = Of(log(files, with(now, 2*second, nil), with(now, 4*second, nil), with(now, 9*second, func(c *journal.Compile) { c.Place = journal.Cached })))
+	r = Of(log(files, with(now, 2*second, nil), with(now, 4*second, nil), with(now, 9*second, func(c *journal.Compile) { c.Place = journal.Cached })), nil)
 	if r.Units[0].CPU != 3*second || r.Spent != 6*second || r.Cached != 1 || r.Cache.Saved != 9*second {
 		t.Errorf("%+v", r)
 	}
@@ -64,7 +64,7 @@ func TestUnits(t *testing.T) {
 func TestHeadersTogether(t *testing.T) {
 	files := []journal.File{{Name: "/usr/include/c++/12/bits/regex.h", Size: 50}, {Name: "/usr/include/c++/12/regex", Size: 7}, {Name: "/w/own.h", Size: 5}, {Name: "/w/a.c", Size: 3}, {Name: "/w/b.c", Size: 3}}
 	r := Of(log(files, journal.Compile{Source: "/w/a.c", OK: true, CPU: second, Reads: []uint32{0, 1, 2, 3}},
-		journal.Compile{Source: "/w/b.c", OK: true, CPU: 2 * second, Reads: []uint32{2, 4}}))
+		journal.Compile{Source: "/w/b.c", OK: true, CPU: 2 * second, Reads: []uint32{2, 4}}), nil)
 	if len(r.Headers) != 2 {
 		t.Fatalf("%+v", r.Headers)
 	}
@@ -102,10 +102,22 @@ func TestMisses(t *testing.T) {
 		c("b.c", 2, 1, 3),    // the command
 		c("b.c", 2, 1, 3, 5), // new.h came
 		c("b.c", 2, 1, 3, 5), // nothing
-		hit, inexact))
+		hit, inexact), nil)
 	want := Cache{Asked: 9, Hits: 1, Saved: second, Missed: []Miss{{CauseChanged, "x.h", 2, 2 * second}, {CauseCommand, "", 2, 2 * second}, {CauseFirst, "", 2, 2 * second},
 		{CauseChanged, "new.h", 1, second}, {CauseLost, "", 1, second}}}
 	if !reflect.DeepEqual(r.Cache, want) {
 		t.Errorf("got  %+v\nwant %+v", r.Cache, want)
+	}
+}
+
+// TestMissesOfSome: of compiles that do not count, only what they read is of interest.
+func TestMissesOfSome(t *testing.T) {
+	files := []journal.File{{Name: "a.c", Sum: 1}, {Name: "x.h", Sum: 1}, {Name: "x.h", Sum: 2}}
+	c := func(build uint64, reads ...uint32) journal.Compile {
+		return journal.Compile{Source: "a.c", Build: build, OK: true, Asked: true, Exact: true, CPU: second, Reads: reads}
+	}
+	r := Of(log(files, c(1, 0, 1), c(2, 0, 2), c(3, 0, 1)), func(c *journal.Compile) bool { return c.Build == 2 })
+	if want := (Cache{Asked: 1, Missed: []Miss{{CauseChanged, "x.h", 1, second}}}); !reflect.DeepEqual(r.Cache, want) || r.Compiles != 1 || r.Spent != second || r.From != r.To {
+		t.Errorf("got  %+v of %d\nwant %+v", r.Cache, r.Compiles, want)
 	}
 }

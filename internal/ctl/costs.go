@@ -75,6 +75,7 @@ func (c *ctl) costsCommand() *cobra.Command {
 func (c *ctl) costs(words []string, days float64) (r *costs.Report, of string, err error) {
 	since := time.Now().Add(-time.Duration(days * 24 * float64(time.Hour)))
 	want := func(x *journal.Compile) bool { return !x.Ended.Before(since) }
+	var counts func(*journal.Compile) bool // nil: all of these
 	of = "the last " + figure.Count(int(days), "day")
 	if days != math.Trunc(days) {
 		of = "the last " + figure.Age(time.Since(since))
@@ -84,16 +85,19 @@ func (c *ctl) costs(words []string, days float64) (r *costs.Report, of string, e
 		if err != nil {
 			return nil, "", err
 		}
-		since, of = b.Began, fmt.Sprintf("build %d", b.ID)
-		if want, err = c.ofBuild(b); err != nil {
+		of = fmt.Sprintf("build %d", b.ID)
+		if counts, err = c.ofBuild(b); err != nil {
 			return nil, "", err
 		}
+		// Why the cache missed is known from what units had read before.
+		since = b.Began.AddDate(0, 0, -costsDays)
+		want = func(x *journal.Compile) bool { return x.Ended.Before(b.Began) && !x.Ended.Before(since) || counts(x) }
 	}
 	l, err := journal.Read(c.journal(), since, want)
 	if err != nil {
 		return nil, "", failf(reason.ExitIO, "what compiles cost: %v", err)
 	}
-	return costs.Of(l), of, nil
+	return costs.Of(l, counts), of, nil
 }
 
 // journal returns the directory in which the manager notes compiles, and has it write what it has not yet. Without a manager, it is the one of
