@@ -56,7 +56,7 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 		}
 	}
 	p := telemetry.Page{
-		Program: "rdistcc-cm", Host: name, Version: build.Version, State: "ready",
+		Program: "rdistcc-cm", Host: name, Version: build.Version, State: "ready", Links: []telemetry.Cell{{Text: "builds", Link: "builds"}, {Text: "reasons", Link: "reasons"}},
 		Facts: []telemetry.Fact{
 			{Name: "serving since", Value: s.Since.Format(time.DateTime)},
 			{Name: "hosts that take jobs", Value: fmt.Sprintf("%d of %d", up, len(s.Hosts))},

@@ -148,6 +148,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	farm := newFarmPages(dev, d.id.Key, d.hostAddrs, d.cfg.HTTP.Pprof, d.log.Logger)
 	more := map[string]http.HandlerFunc{"GET /demand": telemetry.JSON(func() any { return d.m.Demand() }), "GET /reasons": telemetry.ServePage(d.reasons)}
 	maps.Copy(more, farm.handlers())
+	maps.Copy(more, newBuildPages(filepath.Join(state, "builds"), d.page).handlers())
 	defer d.closeWeb()
 	web := func() error {
 		if d.cfg.HTTP.Manager == "" {

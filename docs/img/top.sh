@@ -7,12 +7,12 @@ set -eu
 cd "$(dirname "$0")/../.."
 top=$PWD
 dir=$(mktemp -d "${TMPDIR:-/tmp}/rdistcc-top-XXXXXX")
-export RDISTCC_DIR="$dir/state" RDISTCC_CONFIG="$dir/config.yaml" RDISTCC_CACHE=off XDG_CACHE_HOME="$dir" XDG_STATE_HOME="$dir"
+export RDISTCC_DIR="$dir/state" RDISTCC_CONFIG="$dir/config.yaml" RDISTCC_CACHE=off LC_ALL=C.UTF-8 XDG_CACHE_HOME="$dir" XDG_STATE_HOME="$dir"
 unset RDISTCC_HOSTS DISTCC_HOSTS NO_COLOR TMUX || true
 mkdir -m 700 "$RDISTCC_DIR"
 mkdir "$dir/cc" "$dir/src"
 pids=
-tmux="tmux -L rdistcc-top-$$ -f /dev/null"
+tmux="tmux -u -L rdistcc-top-$$ -f /dev/null"
 end() {
 	$tmux kill-server 2>/dev/null || true
 	for p in $pids; do kill "$p" 2>/dev/null || true; done
@@ -35,8 +35,8 @@ done
 pids="$pids $!"
 
 cd "$dir/src"
-for n in $(seq 400); do
-	mkdir -p "drivers/net/part$((n % 7))"
+for n in $(seq 0 6); do mkdir -p "drivers/net/part$n"; done
+for n in $(seq 2000); do
 	echo "/* stand-in: sleep $((300 + n * 37 % 1500)) output $((20000 + n * 811 % 90000)) */" >"drivers/net/part$((n % 7))/queue_$n.c"
 done
 echo 'all: $(patsubst %.c,%.o,$(wildcard drivers/net/*/*.c)); $(CC) -o prog $^
@@ -53,7 +53,7 @@ pids="$pids $!"
 for size in ${*:-80x24 140x40 20x10}; do
 	$tmux new-session -d -s "$size" -x "${size%x*}" -y "${size#*x}" "$top/bin/rdistcc top"
 done
-sleep 6
+sleep 66 # so that there is a minute to show
 for size in ${*:-80x24 140x40 20x10}; do
 	out="$top/docs/img/top-$size.txt"
 	: >"$out"

@@ -34,6 +34,9 @@ var (
 	//go:embed page.js
 	pageJS string
 
+	// Style and Script are what a page that a manager serves fetches from it.
+	Style, Script = []byte(pageCSS), []byte(pageJS)
+
 	page = template.Must(template.New("page").Funcs(template.FuncMap{
 		"digits": figure.Digits, "bytes": figure.Bytes, "count": figure.Count, "remedy": reason.Remedy,
 	}).Parse(pageHTML))
@@ -41,18 +44,31 @@ var (
 
 // view is what the template shows.
 type view struct {
-	CSS   template.CSS
-	JS    template.JS
-	Build *builds.Build
-	Title string
-	Facts []fact
-	Time  *timeline
-	Units []unit
-	More  int // units that are not among Units
-	Costs *costs.Report
-	Tree  *treemap
-	Heads []header
-	Path  []step
+	CSS template.CSS
+	JS  template.JS
+	// Served means that it is one of the pages of a manager, which have a policy of their own and are shown to others than the build's user.
+	Served  bool
+	Command string
+	Build   *builds.Build
+	Title   string
+	Facts   []fact
+	Time    *timeline
+	Units   []unit
+	More    int // units that are not among Units
+	Costs   *costs.Report
+	Tree    *treemap
+	Heads   []header
+	Path    []step
+	Saved   string // what the cache saved; empty: nothing
+	// Missed are why the cache had no result, from the costs, which tell each file, or else as the manager said it.
+	Missed []missed
+}
+
+// missed is a row of the table of misses.
+type missed struct {
+	Why      string
+	Compiles int
+	CPU      time.Duration // 0: not known
 }
 
 type fact struct{ Name, Text string }
@@ -79,10 +95,28 @@ type step struct {
 	Gap, Took   time.Duration
 }
 
-// Write writes the page of a build that has ended. jobs are its commands, which it sorts; c may be nil.
+// Where a manager serves Style and Script, and its list of builds, from the address of a page.
+const (
+	StyleName  = "build.css"
+	ScriptName = "build.js"
+)
+
+// Write writes the page of a build as a file of its own. jobs are its commands, which it sorts; c may be nil.
 func Write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
+	return write(w, b, jobs, c, false)
+}
+
+// WriteServed writes the page for a manager, which serves it below a directory of builds. Other users of the machine may read
+// that, so it has no words of the command but the first: they may contain anything.
+func WriteServed(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
+	return write(w, b, jobs, c, true)
+}
+
+func write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report, served bool) error {
 	slices.SortFunc(jobs, func(x, y report.JobRecord) int { return cmp.Or(x.Began.Compare(y.Began), cmp.Compare(x.ID, y.ID)) })
-	v := &view{CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Build: b, Title: fmt.Sprintf("Build %d", b.ID), Facts: factsOf(b), Costs: c}
+	v := &view{CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Served: served, Command: CommandOf(b, served), Build: b, Title: fmt.Sprintf("Build %d", b.ID), Costs: c}
+	v.missed(b, c)
+	v.Facts = v.facts(b)
 	v.Time = timelineOf(b, jobs)
 	for i := range jobs {
 		v.Units = append(v.Units, unitOf(b, &jobs[i]))
@@ -101,13 +135,51 @@ func Write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Repor
 	return page.Execute(w, v)
 }
 
-// factsOf returns the figures at the head of the page.
-func factsOf(b *builds.Build) []fact {
+// CommandOf returns a build's command as one line, or, in brief, its program.
+func CommandOf(b *builds.Build, brief bool) string {
+	words := b.Command
+	if brief && len(words) > 1 {
+		words = []string{filepath.Base(words[0]), "..."}
+	}
+	return figure.Printable(strings.Join(words, " "))
+}
+
+// missed sets why the cache missed, and what it saved.
+func (v *view) missed(b *builds.Build, c *costs.Report) {
+	if c == nil || c.Cache.Asked == 0 {
+		for _, m := range b.Gain.Missed {
+			v.Missed = append(v.Missed, missed{Why: figure.Printable(m.Why), Compiles: m.Jobs})
+		}
+		return
+	}
+	if c.Cache.Hits > 0 {
+		v.Saved = figure.Digits(c.Cache.Saved) + " of CPU time"
+	}
+	for i := range c.Cache.Missed[:min(len(c.Cache.Missed), maxRows)] {
+		m := &c.Cache.Missed[i]
+		v.Missed = append(v.Missed, missed{m.Says(b.Dir), m.Compiles, m.CPU})
+	}
+}
+
+// facts returns the figures at the head of the page.
+func (v *view) facts(b *builds.Build) []fact {
 	g := &b.Gain
+	switch {
+	case b.Running:
+		return []fact{{"it runs since", b.Began.Format(time.TimeOnly)}}
+	case b.Ended.IsZero():
+		return []fact{{"it was killed", "before its figures were written"}}
+	}
 	facts := []fact{{"took", figure.Digits(b.Wall())}, {"exit status", fmt.Sprint(b.Exit)},
 		{"without the farm", fmt.Sprintf("about %s on %s", figure.Digits(g.Alone), figure.Count(b.Cores, "processor"))},
 		{"commands", fmt.Sprint(g.Jobs)}, {"on hosts", fmt.Sprint(g.Of(report.PlaceRemote))}, {"from the cache", fmt.Sprint(g.Of(report.PlaceCached))},
 		{"here", fmt.Sprint(g.Of(report.PlaceLocal))}}
+	if g.Asked > 0 {
+		facts = append(facts, fact{"cache hits", fmt.Sprintf("%d of %d", g.Of(report.PlaceCached), g.Asked)})
+	}
+	if v.Saved != "" {
+		facts = append(facts, fact{"the cache saved", v.Saved})
+	}
 	if g.Failed > 0 {
 		facts = append(facts, fact{"failed", fmt.Sprint(g.Failed)})
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/costs/journal"
+	"github.com/rdistcc/rdistcc/internal/figure"
 )
 
 // Cache says what the cache of results was worth.
@@ -31,6 +32,19 @@ type Miss struct {
 	File     string        `json:"file,omitempty"` // CauseChanged: the file. If several have changed, the one that is the cause most often
 	Compiles int           `json:"compiles"`
 	CPU      time.Duration `json:"cpu_ns"` // what they took
+}
+
+// Says says why the cache had no result, to somebody who works in dir.
+func (m *Miss) Says(dir string) string {
+	switch m.Cause {
+	case CauseChanged:
+		return figure.Near(dir, m.File) + " has changed"
+	case CauseCommand:
+		return "the command or the compiler has changed"
+	case CauseFirst:
+		return "nothing is known of an earlier compile"
+	}
+	return "nothing has changed: the result was not kept, or is gone"
 }
 
 // past is a compile of a unit, and whether it counts.

@@ -20,7 +20,7 @@ import (
 )
 
 func (c *ctl) buildsCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, served bool
 	var page string
 	cmd := &cobra.Command{
 		Use:   "builds [BUILD [BUILD]]",
@@ -44,6 +44,8 @@ func (c *ctl) buildsCommand() *cobra.Command {
 				return c.writePage(args, page)
 			case len(args) == 0:
 				return c.listBuilds(asJSON)
+			case served:
+				return c.servePage(args)
 			}
 			b, err := c.findBuild(args[0])
 			if err != nil {
@@ -57,7 +59,33 @@ func (c *ctl) buildsCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&page, "report", "", "write a page on the build to `FILE`")
+	cmd.Flags().BoolVar(&served, "served", false, "print the page that the manager serves")
+	if err := cmd.Flags().MarkHidden("served"); err != nil {
+		panic(err) // there is no such flag
+	}
 	return cmd
+}
+
+// servePage prints the page on a build for the manager, which has it made by a process of its own: it takes time and memory that compiles
+// should have.
+func (c *ctl) servePage(words []string) error {
+	b, err := c.findBuild(words[0])
+	if err != nil {
+		return err
+	}
+	var jobs []report.JobRecord
+	if err := c.buildStore().Jobs(b.ID, func(r *report.JobRecord) error { jobs = append(jobs, *r); return nil }); err != nil {
+		return failf(reason.ExitIO, "%v", err)
+	}
+	cost, _, err := c.costs(words, 0)
+	if err != nil {
+		cost = nil // the page says nothing of headers
+	}
+	var out bytes.Buffer
+	if err := buildpage.WriteServed(&out, b, jobs, cost); err != nil {
+		return failf(reason.ExitIO, "%v", err)
+	}
+	return c.print(out.Bytes())
 }
 
 // writePage writes the page on a build, as traced finds it, to a file.

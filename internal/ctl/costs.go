@@ -194,23 +194,10 @@ func costsText(r *costs.Report, of string, top int) []byte {
 		}
 		section(fmt.Sprintf("%s. Why it missed %d", head, missed), "WHY\tCOMPILES\tCPU", len(x.Missed), func(w io.Writer, i int) {
 			m := &x.Missed[i]
-			fmt.Fprintf(w, "%s\t%d\t%s\n", whyMissed(dir, m), m.Compiles, figure.Digits(m.CPU))
+			fmt.Fprintf(w, "%s\t%d\t%s\n", m.Says(dir), m.Compiles, figure.Digits(m.CPU))
 		})
 	}
 	return out.Bytes()
-}
-
-// whyMissed says why the cache had no result.
-func whyMissed(dir string, m *costs.Miss) string {
-	switch m.Cause {
-	case costs.CauseChanged:
-		return figure.Near(dir, m.File) + " has changed"
-	case costs.CauseCommand:
-		return "the command or the compiler has changed"
-	case costs.CauseFirst:
-		return "nothing is known of an earlier compile"
-	}
-	return "nothing has changed: the result was not kept, or is gone"
 }
 
 // headerName names a header, and says how many others are always read with it.

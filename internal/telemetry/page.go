@@ -20,6 +20,7 @@ type Page struct {
 	Facts   []Fact
 	Tables  []Table
 	Notes   []string // one line each, shown at the top
+	Links   []Cell   // to further pages of the program, at the foot
 
 	notReady string
 	live     bool
@@ -110,6 +111,11 @@ func (p Page) serve(w http.ResponseWriter) {
 		plain(w, http.StatusInternalServerError, err.Error())
 		return
 	}
+	ServeHTML(w, body)
+}
+
+// ServeHTML answers with a page that was rendered elsewhere, under the policy of all pages: what it needs comes from the same server.
+func ServeHTML(w http.ResponseWriter, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -124,8 +130,8 @@ func ServePage(page func() Page) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { page().serve(w) }
 }
 
-// asset returns a handler for a file of pages. A browser keeps it and asks whether it has changed.
-func asset(kind string, content []byte) http.HandlerFunc {
+// Asset returns a handler for a file of pages. A browser keeps it and asks whether it has changed.
+func Asset(kind string, content []byte) http.HandlerFunc {
 	tag := fmt.Sprintf("\"%x\"", sha256.Sum256(content))
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

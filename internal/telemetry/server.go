@@ -182,9 +182,9 @@ func handler(o *ServerOptions, live *feed.Feed) *http.ServeMux {
 		plain(w, http.StatusOK, text)
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { o.page().serve(w) })
-	mux.HandleFunc("GET /page.css", asset("text/css; charset=utf-8", pageStyle))
+	mux.HandleFunc("GET /page.css", Asset("text/css; charset=utf-8", pageStyle))
 	if live != nil {
-		mux.HandleFunc("GET /page.js", asset("text/javascript; charset=utf-8", pageScript))
+		mux.HandleFunc("GET /page.js", Asset("text/javascript; charset=utf-8", pageScript))
 		mux.Handle("GET /live", live)
 	}
 	if o.Status != nil {
