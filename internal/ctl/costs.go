@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/costs"
 	"github.com/rdistcc/rdistcc/internal/costs/journal"
+	"github.com/rdistcc/rdistcc/internal/costs/trial"
 	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -27,26 +29,54 @@ import (
 const (
 	costsDays = 7
 	costsTop  = 10
+	maxTried  = 1000
 )
 
 func (c *ctl) costsCommand() *cobra.Command {
 	var asJSON bool
 	var days float64
 	var top int
+	var tryPCH, commands string
 	cmd := &cobra.Command{
 		Use:   "costs [BUILD]",
 		Short: "Show what units and headers cost, and why the cache missed",
 		Long: "Shows, of all compiles of the last days or of a build that ran under `rdistcc build`: the units that take most time and\n" +
 			"memory; the headers that cost most over all units, by a model whose error is named; what an edit of a header costs;\n" +
-			"and why the cache had no result. docs/costs.md explains the figures.",
-		Example: "  rdistcc costs\n  rdistcc costs 12 --top 30\n  rdistcc costs --days 1 --json | jq '.headers[0]'",
-		Args:    cobra.MaximumNArgs(1),
+			"what compiling headers once would save; and why the cache had no result. docs/costs.md explains the figures.\n" +
+			"With --try-pch, it makes a precompiled header of the headers of a unit that should save it most, here and in a directory of\n" +
+			"its own, and measures what that saves. Units are named as sources, whose commands are in a compile_commands.json, or one\n" +
+			"command is given after --; otherwise they are the three that take most time.",
+		Example: "  rdistcc costs\n  rdistcc costs 12 --top 30\n  rdistcc costs --days 1 --json | jq '.headers[0]'\n  rdistcc costs --try-pch src/a.cc\n  rdistcc costs --try-pch=5 -- g++ -O2 -c a.cc",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			trying := cmd.Flags().Changed("try-pch")
+			switch {
+			case !trying && commands != "":
+				return failf(reason.ExitArguments, "--commands is for --try-pch")
+			case !trying && len(args) > 1:
+				return failf(reason.ExitArguments, "costs takes one BUILD, as in: rdistcc costs 12")
+			}
 			if !(days > 0 && days < 10_000) || top < 1 {
 				return failf(reason.ExitArguments, "--days and --top take numbers above 0")
 			}
 			if len(args) > 0 && cmd.Flags().Changed("days") {
 				return failf(reason.ExitArguments, "a build has its own time: give BUILD or --days")
+			}
+			if trying {
+				n, err := strconv.Atoi(tryPCH)
+				if err != nil || n < 1 || n > maxTried {
+					return failf(reason.ExitArguments, "--try-pch takes a number of headers from 1 to %d", maxTried)
+				}
+				t := tries{headers: n, commands: commands, units: args}
+				if at := cmd.ArgsLenAtDash(); at > 0 || at == 0 && len(args) == 0 {
+					return failf(reason.ExitArguments, "a command stands after --, and nothing before it, as in: rdistcc costs --try-pch -- g++ -O2 -c a.cc")
+				} else if at == 0 {
+					dir, err := os.Getwd()
+					if err != nil {
+						return failf(reason.ExitIO, "%v", err)
+					}
+					t.units, t.command = nil, &trial.Unit{Dir: dir, Words: args}
+				}
+				return c.tryPCH(t, days, asJSON)
 			}
 			r, of, err := c.costs(args, days)
 			if err != nil {
@@ -67,6 +97,9 @@ func (c *ctl) costsCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, with all units and headers")
 	cmd.Flags().Float64Var(&days, "days", costsDays, "of the last `N` days")
 	cmd.Flags().IntVar(&top, "top", costsTop, "show the first `N` of each kind")
+	cmd.Flags().StringVar(&tryPCH, "try-pch", "", "measure what a precompiled header of at most `N` headers saves units")
+	cmd.Flags().Lookup("try-pch").NoOptDefVal = tryHeaders
+	cmd.Flags().StringVar(&commands, "commands", "", "with --try-pch: the `FILE` with units' commands (compile_commands.json)")
 	return cmd
 }
 
@@ -178,6 +211,15 @@ func costsText(r *costs.Report, of string, top int) []byte {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", headerName(dir, h), figure.Digits(h.CPU), shareOf(h.CPU, r.KnownCPU),
 			known(h.Error >= 0, "± "+figure.Digits(h.Error)), figure.Percent(h.Text, r.Text), h.Units)
 	})
+	once := r.Once(top)
+	section("What headers would save that are compiled once, estimated", "HEADER\tSAVES\tSHARE\tUNITS", len(once.Headers), func(w io.Writer, i int) {
+		h := &once.Headers[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", withMore(figure.Near(dir, h.Name), h.More), figure.Digits(h.Saves), shareOf(h.Saves, r.KnownCPU), h.Units)
+	})
+	if len(once.Headers) > 0 {
+		fmt.Fprintf(&out, "  A module of the first would save %s; a precompiled header of %s %s (%s).\n  rdistcc costs --try-pch measures that.\n",
+			figure.Digits(once.Headers[0].Saves), thatMany(len(once.Headers)), figure.Digits(once.Saves), shareOf(once.Saves, r.KnownCPU))
+	}
 	edited := r.Edited()
 	section("Headers whose edits cost most", "HEADER\tAN EDIT COSTS\tUNITS\tCHANGES", len(edited), func(w io.Writer, i int) {
 		h := edited[i]
@@ -202,11 +244,22 @@ func costsText(r *costs.Report, of string, top int) []byte {
 
 // headerName names a header, and says how many others are always read with it.
 func headerName(dir string, h *costs.Header) string {
-	name := figure.Near(dir, h.Name())
-	if n := len(h.Files) - 1; n > 0 {
+	return withMore(figure.Near(dir, h.Name()), len(h.Files)-1)
+}
+
+func withMore(name string, n int) string {
+	if n > 0 {
 		name += fmt.Sprintf(" (+%d)", n)
 	}
 	return name
+}
+
+// thatMany refers to n things that were listed.
+func thatMany(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return fmt.Sprintf("these %d", n)
 }
 
 // known returns text, or a dash if what it says is not known.
