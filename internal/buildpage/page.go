@@ -103,16 +103,16 @@ const (
 
 // Write writes the page of a build as a file of its own. jobs are its commands, which it sorts; c may be nil.
 func Write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
-	return write(w, b, jobs, c, false)
+	return writePage(w, b, jobs, c, false)
 }
 
 // WriteServed writes the page for a manager, which serves it below a directory of builds. Other users of the machine may read
 // that, so it has no words of the command but the first: they may contain anything.
 func WriteServed(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
-	return write(w, b, jobs, c, true)
+	return writePage(w, b, jobs, c, true)
 }
 
-func write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report, served bool) error {
+func writePage(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report, served bool) error {
 	slices.SortFunc(jobs, func(x, y report.JobRecord) int { return cmp.Or(x.Began.Compare(y.Began), cmp.Compare(x.ID, y.ID)) })
 	v := &view{CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Served: served, Command: CommandOf(b, served), Build: b, Title: fmt.Sprintf("Build %d", b.ID), Costs: c}
 	v.missed(b, c)
@@ -188,7 +188,7 @@ func (v *view) facts(b *builds.Build) []fact {
 
 // unitOf returns the row of a command.
 func unitOf(b *builds.Build, r *report.JobRecord) unit {
-	u := unit{Name: nameOf(b, r), Place: placeOf(r), Kind: kindOf(r), Began: r.Began.Sub(b.Began), Took: max(r.Ended.Sub(r.Began), 0),
+	u := unit{Name: nameOf(b, r), Place: placeOf(r), Kind: kindOf(r), Began: max(r.Began.Sub(b.Began), 0), Took: max(r.Ended.Sub(r.Began), 0),
 		CPU: time.Duration(r.CPUUS) * time.Microsecond, Memory: r.Memory}
 	switch {
 	case r.Local:

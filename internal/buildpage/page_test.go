@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -184,5 +185,64 @@ func TestBrowser(t *testing.T) {
 			}
 			p.Close()
 		}
+	}
+}
+
+// TestClockThatJumped: a clock that goes back or forth while a build runs makes no figure negative, and no page without its commands.
+func TestClockThatJumped(t *testing.T) {
+	for _, by := range []time.Duration{-30 * 365 * 24 * time.Hour, -time.Hour, -5 * time.Second, time.Hour, 80 * 365 * 24 * time.Hour} {
+		b, jobs, c := sample()
+		for i := range jobs {
+			if i%2 == 0 {
+				jobs[i].Ended = jobs[i].Ended.Add(by)
+			} else {
+				jobs[i].Began = jobs[i].Began.Add(by)
+			}
+		}
+		b.Ended = b.Ended.Add(by)
+		text := write(t, b, jobs, c)
+		for _, want := range []string{"main.c", "b.c", "c.c", "<h1>Build 12</h1>"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%v: the page lacks %q", by, want)
+			}
+		}
+		if bad := regexp.MustCompile(`NaN|Inf|(?:width|height|x|y|data-v)="-[^"]*"|>(?:about )?-[0-9][^<]*<`).FindAllString(text, 3); len(bad) > 0 {
+			t.Errorf("%v: the page has %q", by, bad)
+		}
+	}
+}
+
+// TestServed: the page that a manager serves has no script or style in it, and no words of the command but the program's name. One of a
+// build that runs, or was killed, says so.
+func TestServed(t *testing.T) {
+	b, jobs, c := sample()
+	b.Command[0] = "/usr/bin/make"
+	served := func() string {
+		var out bytes.Buffer
+		if err := WriteServed(&out, b, jobs, c); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	text := served()
+	for _, want := range []string{`href="../build.css"`, `src="../build.js"`, `href="../builds"`, "<code>make ...</code>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "-j4") || strings.Contains(text, "<style") || strings.Contains(text, "unsafe-inline") || strings.Contains(text, "addEventListener") {
+		t.Error("the page has words of the command, or what its policy does not permit")
+	}
+	b.Ended = time.Time{}
+	if text := served(); !strings.Contains(text, "it was killed") {
+		t.Error("a build that was killed does not say so")
+	}
+	if b.Running = true; !strings.Contains(served(), "it runs since") {
+		t.Error("a build that runs does not say so")
+	}
+	c.Cache = costs.Cache{Asked: 3, Hits: 1, Saved: 7 * time.Second, Missed: []costs.Miss{{Cause: costs.CauseChanged, File: "/w/main.h", Compiles: 2, CPU: 4 * time.Second}}}
+	b.Running, b.Ended = false, began.Add(10*time.Second)
+	if text := served(); !strings.Contains(text, "main.h has changed</td><td class=\"n\" data-v=\"2\">2</td><td class=\"n\" data-v=\"4000000000\">4 s") || !strings.Contains(text, "7 s of CPU time") {
+		t.Error("the page does not say what the cache saved and missed")
 	}
 }

@@ -53,12 +53,12 @@ type Build struct {
 	Gain gain.Sum `json:"gain"`
 }
 
-// Wall returns how long the build took, or 0 while that is not known.
+// Wall returns how long the build took, or 0 while that is not known, or if the clock was set back meanwhile.
 func (b *Build) Wall() time.Duration {
 	if b.Ended.IsZero() {
 		return 0
 	}
-	return b.Ended.Sub(b.Began)
+	return max(b.Ended.Sub(b.Began), 0)
 }
 
 // Saved returns how much longer it would have taken without the farm, as far as is known; negative: less long.

@@ -38,7 +38,7 @@ func Find(text, file string) (e Entry, ok bool) {
 		words = append(words, w.text())
 	}
 	if found.has&hasCommand != 0 {
-		if words, ok = split(found.command.text()); !ok {
+		if words, ok = Split(found.command.text()); !ok {
 			return Entry{}, false
 		}
 	}
@@ -77,8 +77,8 @@ func (o *object) names(file string) bool {
 	return path.Clean("/"+name) == file
 }
 
-// split splits a command into words, as clang does for systems other than Windows.
-func split(command string) (words []string, ok bool) {
+// Split splits a command into words, as clang does for systems other than Windows.
+func Split(command string) (words []string, ok bool) {
 	for i := 0; i < len(command); {
 		if command[i] == ' ' {
 			i++

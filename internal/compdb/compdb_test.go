@@ -78,7 +78,7 @@ func FuzzFind(f *testing.F) {
 			n++
 			words := x.Arguments
 			if words == nil {
-				words, _ = split(x.Command)
+				words, _ = Split(x.Command)
 			}
 			if e.Directory != x.Directory || !slices.Equal(e.Words, words) {
 				t.Errorf("%q: %q, want %q", text, e, x)

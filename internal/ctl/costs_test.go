@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/builds"
 	"github.com/rdistcc/rdistcc/internal/costs"
 	"github.com/rdistcc/rdistcc/internal/costs/journal"
+	"github.com/rdistcc/rdistcc/internal/costs/trial"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
@@ -127,4 +130,44 @@ func TestReport(t *testing.T) {
 	s.want(101, "", "give one of them", "builds", "--report", file, "--json")
 	s.want(100, "", "no build 9 is kept", "builds", "9", "--report", file)
 	s.want(107, "", "/nowhere/x.html", "builds", "--report", "/nowhere/x.html")
+}
+
+// TestTryPCH: the units are those that are named, whose commands are in a database, those that take most time, or a command; what is
+// wrong with these is said in a line.
+func TestTryPCH(t *testing.T) {
+	s := newShell(t)
+	s.want(101, "", "--try-pch takes a number of headers from 1 to 1000", "costs", "--try-pch=0")
+	s.want(101, "", "--commands is for --try-pch", "costs", "--commands", "x")
+	s.want(101, "", "a command stands after --, and nothing before it", "costs", "--try-pch", "a.c", "--", "gcc", "-c", "b.c")
+	s.want(101, "", "a command stands after --, and nothing before it", "costs", "--try-pch", "--")
+	s.want(100, "", "how units are compiled is not kept: name the compile_commands.json with --commands FILE", "costs", "--try-pch")
+	s.want(100, "", "there is no compile_commands.json for /nowhere/a.c: name it with --commands FILE", "costs", "--try-pch", "/nowhere/a.c")
+	s.want(107, "", "/nowhere/db.json: no such file", "costs", "--try-pch", "--commands", "/nowhere/db.json", "/nowhere/a.c")
+	if testing.Short() {
+		t.Skip("compiles for seconds")
+	}
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		need.Skipf(t, need.Tools, "no gcc")
+	}
+	s.file("src/a.h", "#pragma once\nint a(void);\n")
+	source := s.file("src/a.c", "#include \"a.h\"\n#include <stdio.h>\nint a(void) { return puts(\"\"); }\n")
+	s.file("src/b.c", "#include \"gone.h\"\n")
+	dir := filepath.Dir(source)
+	s.file("build/compile_commands.json", fmt.Sprintf(`[{"directory": %q, "file": "../src/a.c", "command": "gcc -I. -c ../src/a.c -o a.o"}, {"directory": %q, "file": "b.c", "arguments": ["gcc", "-c", "b.c"]}]`,
+		filepath.Join(s.dir, "build"), dir))
+	text := strings.Join(strings.Fields(s.want(0, source+": a precompiled header of 2 headers (of at most 10)\n", "", "costs", "--try-pch", source)), " ")
+	for _, want := range []string{`"a.h" 1 -`, "<stdio.h>", " without, ", "made in "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+	var results []trial.Result
+	if err := json.Unmarshal([]byte(s.want(0, "", "", "costs", "--try-pch=1", "--json", "--", gcc, "-c", source)), &results); err != nil || len(results) != 1 || len(results[0].Headers) != 1 || results[0].With == 0 {
+		t.Errorf("%v, %+v", err, results)
+	}
+	s.want(107, "", "db.json: no compilation database", "costs", "--try-pch", "--commands", s.file("db.json", "{}"), source)
+	// One of a tree that is gone, in part.
+	s.want(100, "not measured: gone.h: No such file or directory", "no precompiled header could be tried", "costs", "--try-pch", filepath.Join(dir, "b.c"))
+	s.want(100, "", "has no command of "+filepath.Join(dir, "c.c"), "costs", "--try-pch", filepath.Join(dir, "c.c"))
 }

@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func (t *tries) of(r *costs.Report) (units []trial.Unit, err error) {
 			sources = append(sources, r.Units[i].Source)
 		}
 	}
-	databases := make(map[string]string) // texts by name
+	databases := make(map[string]database) // by name
 	for _, s := range sources {
 		if len(units) == most {
 			break
@@ -94,10 +95,10 @@ func (t *tries) of(r *costs.Report) (units []trial.Unit, err error) {
 		if err != nil {
 			return nil, failf(reason.ExitIO, "%v", err)
 		}
-		e, err := t.entry(databases, source)
+		u, err := t.entry(databases, source)
 		switch {
 		case err == nil:
-			units = append(units, trial.Unit{Dir: e.Directory, Words: e.Words})
+			units = append(units, u)
 		case len(t.units) > 0 || t.commands != "" && !errors.Is(err, errNoEntry):
 			return nil, err
 		}
@@ -111,12 +112,15 @@ func (t *tries) of(r *costs.Report) (units []trial.Unit, err error) {
 // errNoEntry is that a database has no command of a unit.
 var errNoEntry = errors.New("no entry")
 
-// maxDatabase bounds a compilation database.
+// maxDatabase bounds a compilation database, in bytes.
 const maxDatabase = 1 << 30
+
+// database is how sources are compiled, by their absolute names. Of several entries of one, it has the first.
+type database map[string]trial.Unit
 
 // entry finds how a source is compiled: in the database that was named, or in compile_commands.json or build/compile_commands.json
 // of the directory of the source or the nearest one above it.
-func (t *tries) entry(databases map[string]string, source string) (compdb.Entry, error) {
+func (t *tries) entry(databases map[string]database, source string) (trial.Unit, error) {
 	names := []string{t.commands}
 	if t.commands == "" {
 		names = nil
@@ -128,27 +132,27 @@ func (t *tries) entry(databases map[string]string, source string) (compdb.Entry,
 		}
 	}
 	for _, name := range names {
-		text, ok := databases[name]
+		d, ok := databases[name]
 		if !ok {
-			data, err := readDatabase(name)
-			if err != nil && (t.commands != "" || !errors.Is(err, fs.ErrNotExist)) {
-				return compdb.Entry{}, failf(reason.ExitIO, "%v", err)
+			var err error
+			if d, err = readDatabase(name); err != nil && (t.commands != "" || !errors.Is(err, fs.ErrNotExist)) {
+				return trial.Unit{}, failf(reason.ExitIO, "%v", err)
 			}
-			text = string(data)
-			databases[name] = text
+			databases[name] = d
 		}
-		if text == "" {
+		if d == nil {
 			continue
 		}
-		if e, ok := compdb.Find(text, source); ok {
-			return e, nil
+		if u, ok := d[source]; ok {
+			return u, nil
 		}
-		return compdb.Entry{}, &exitError{code: reason.ExitGeneral, line: fmt.Sprintf("%s has no command of %s, or several; give it, as in: rdistcc costs --try-pch -- g++ -O2 -c a.cc", name, plain(source)), cause: errNoEntry}
+		return trial.Unit{}, &exitError{code: reason.ExitGeneral, line: fmt.Sprintf("%s has no command of %s; give it, as in: rdistcc costs --try-pch -- g++ -O2 -c a.cc", name, plain(source)), cause: errNoEntry}
 	}
-	return compdb.Entry{}, &exitError{code: reason.ExitGeneral, line: fmt.Sprintf("there is no compile_commands.json for %s: name it with --commands FILE, or give the command, as in: rdistcc costs --try-pch -- g++ -O2 -c a.cc", plain(source)), cause: errNoEntry}
+	return trial.Unit{}, &exitError{code: reason.ExitGeneral, line: fmt.Sprintf("there is no compile_commands.json for %s: name it with --commands FILE, or give the command, as in: rdistcc costs --try-pch -- g++ -O2 -c a.cc", plain(source)), cause: errNoEntry}
 }
 
-func readDatabase(name string) ([]byte, error) {
+// readDatabase reads a compilation database.
+func readDatabase(name string) (database, error) {
 	st, err := os.Stat(name)
 	if err != nil {
 		return nil, err
@@ -156,7 +160,32 @@ func readDatabase(name string) ([]byte, error) {
 	if !st.Mode().IsRegular() || st.Size() > maxDatabase {
 		return nil, fmt.Errorf("%s: no compilation database", name)
 	}
-	return os.ReadFile(name)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var list []struct {
+		Directory, File, Command string
+		Arguments                []string
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: no compilation database: %w", name, err)
+	}
+	d := make(database, len(list))
+	for _, e := range list {
+		file := e.File
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(e.Directory, file)
+		}
+		words, ok := e.Arguments, len(e.Arguments) > 0
+		if !ok {
+			words, ok = compdb.Split(e.Command)
+		}
+		if file = filepath.Clean(file); ok && d[file].Words == nil {
+			d[file] = trial.Unit{Dir: e.Directory, Words: words}
+		}
+	}
+	return d, nil
 }
 
 // tryText formats what came of an experiment.
