@@ -202,9 +202,9 @@ func costsText(r *costs.Report, of string, top int) []byte {
 
 	head := "Headers that cost most, over all units"
 	if r.Fit.Error >= 0 {
-		head += fmt.Sprintf(" (estimated; off by less than %.0f%% for half of the units)", math.Ceil(100*r.Fit.Error))
+		head += fmt.Sprintf("\n(estimated; off by less than %.0f%% for half of the units)", math.Ceil(100*r.Fit.Error))
 	} else {
-		head += " (estimated by text: there are too few units for more)"
+		head += "\n(estimated by text: there are too few units for more)"
 	}
 	section(head, "HEADER\tCPU\tSHARE\tERROR\tTEXT\tUNITS", len(r.Headers), func(w io.Writer, i int) {
 		h := &r.Headers[i]
@@ -217,7 +217,7 @@ func costsText(r *costs.Report, of string, top int) []byte {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", withMore(figure.Near(dir, h.Name), h.More), figure.Digits(h.Saves), shareOf(h.Saves, r.KnownCPU), h.Units)
 	})
 	if len(once.Headers) > 0 {
-		fmt.Fprintf(&out, "  A module of the first would save %s; a precompiled header of %s %s (%s).\n  rdistcc costs --try-pch measures that.\n",
+		fmt.Fprintf(&out, "  A module of the first would save %s; a precompiled header of %s: %s (%s).\n  rdistcc costs --try-pch measures that.\n",
 			figure.Digits(once.Headers[0].Saves), thatMany(len(once.Headers)), figure.Digits(once.Saves), shareOf(once.Saves, r.KnownCPU))
 	}
 	edited := r.Edited()
@@ -234,7 +234,7 @@ func costsText(r *costs.Report, of string, top int) []byte {
 		if len(x.Missed) == 0 {
 			fmt.Fprintf(&out, "\n%s.\n", head)
 		}
-		section(fmt.Sprintf("%s. Why it missed %d", head, missed), "WHY\tCOMPILES\tCPU", len(x.Missed), func(w io.Writer, i int) {
+		section(fmt.Sprintf("%s.\nWhy it missed %d", head, missed), "WHY\tCOMPILES\tCPU", len(x.Missed), func(w io.Writer, i int) {
 			m := &x.Missed[i]
 			fmt.Fprintf(w, "%s\t%d\t%s\n", m.Says(dir), m.Compiles, figure.Digits(m.CPU))
 		})
