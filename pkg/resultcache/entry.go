@@ -18,7 +18,7 @@ type Entry struct {
 	Exit           uint8
 	Stdout, Stderr []byte
 	Files          []File // what it wrote, by ascending Index; each Index once
-	// Signed is set by Decode if a host has signed the entry. Append leaves it out.
+	// Signed is set by Decode if the entry is signed. Append leaves it out.
 	Signed *Signed
 }
 
@@ -60,8 +60,8 @@ var (
 //	| magic   | key     | sum      | head    | head ... | outputs, packed or not |
 //
 // sum is the SHA-256 of magic, key and everything behind itself, and head the length of the head. The outputs
-// are those of stdout, stderr and the files, one after another. An entry that its host has signed has another
-// version, and something behind the outputs (signed.go).
+// are those of stdout, stderr and the files, one after another. A signed entry has another version, and something
+// behind the outputs (signed.go).
 const (
 	magic   = "rdistcc\x01" // ends with the version of the format
 	keyAt   = len(magic)
@@ -189,22 +189,32 @@ func (r *Raw) appendFront(dst []byte, magic string) (_ []byte, sum [sha256.Size]
 // MadeBy returns an entry as it is kept, which Decode has accepted for key, with another Host and without a
 // signature.
 func MadeBy(b []byte, key Key, host string) ([]byte, error) {
-	return rewrite(b, key, func(r *Raw) { r.Host = host })
-}
-
-// Renamed returns an entry as it is kept, which Decode has accepted for key, with the Key to, whose compile has the
-// same result.
-func Renamed(b []byte, key, to Key) ([]byte, error) {
-	return rewrite(b, key, func(r *Raw) { r.Key = to })
-}
-
-func rewrite(b []byte, key Key, change func(r *Raw)) ([]byte, error) {
 	r, err := open(b, key)
 	if err != nil {
 		return nil, err
 	}
-	change(r)
-	front, err := r.AppendFront(make([]byte, 0, len(b)+len(r.Host)))
+	r.Host = host
+	return r.bare(len(b) + len(host))
+}
+
+// Renamed returns an entry as it is kept, which Decode has accepted for key, with the Key to, whose compile has the
+// same result. A signature stays with it. It does not prove anything any more, but tells for ever whose word the entry
+// goes back to.
+func Renamed(b []byte, key, to Key) ([]byte, error) {
+	r, err := open(b, key)
+	if err != nil {
+		return nil, err
+	}
+	r.Key = to
+	if r.signed == nil {
+		return r.bare(len(b))
+	}
+	return r.seal(len(b), func([sha256.Size]byte) ([]byte, error) { return r.signed.Signature, nil })
+}
+
+// bare returns r as it is kept, without a signature. It has about n bytes.
+func (r *Raw) bare(n int) ([]byte, error) {
+	front, err := r.AppendFront(make([]byte, 0, n))
 	if err != nil {
 		return nil, err
 	}

@@ -20,9 +20,12 @@ const (
 	// maxSigned bounds a signature with its length, in bytes. It brings the certificates of its host along.
 	maxSigned  = 16 << 10
 	signedTail = 4 // bytes of the length
+	// usualSigned is how many bytes a signature usually has, with the certificate of `rdistcc certs`.
+	usualSigned = 1 << 10
 )
 
-// Signed is what a host says of an entry that it has made.
+// Signed is what whoever has signed an entry says of it: the host that has made it, where several clients share what it keeps; in a
+// shared store, the machine that has put it there.
 type Signed struct {
 	Sum       [sha256.Size]byte // over all of the entry
 	Signature []byte            // as whoever made it, and whoever verifies it, has it
@@ -57,6 +60,30 @@ func (r *Raw) AppendSigned(dst []byte, sign func(sum [sha256.Size]byte) ([]byte,
 	whole := signedSum(sum, tail)
 	copy(front[at+sumAt:], whole[:])
 	return front, tail, nil
+}
+
+// Sign returns an entry as it is kept, which is for key, with a signature. It loses the one that it may have had. sign is that of
+// AppendSigned.
+func Sign(b []byte, key Key, sign func(sum [sha256.Size]byte) ([]byte, error)) ([]byte, error) {
+	r, err := open(b, key)
+	if err != nil {
+		return nil, err
+	}
+	return r.seal(len(b), sign)
+}
+
+// seal returns r as it is kept, with a signature. It has about n bytes without that.
+func (r *Raw) seal(n int, sign func(sum [sha256.Size]byte) ([]byte, error)) ([]byte, error) {
+	front, tail, err := r.AppendSigned(make([]byte, 0, n+usualSigned), sign)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(front, r.Outputs...), tail...), nil
+}
+
+// IsSigned reports whether an entry as it is kept says that it is signed.
+func IsSigned(b []byte) bool {
+	return len(b) >= len(magicSigned) && string(b[:len(magicSigned)]) == magicSigned
 }
 
 // signedSum returns the sum of a signed entry: sum is that of all but its tail.

@@ -129,3 +129,51 @@ func TestCannotSign(t *testing.T) {
 		}
 	}
 }
+
+// TestSign: a signature can be put onto an entry that has none, and onto one that has another. One that is damaged gets none.
+func TestSign(t *testing.T) {
+	e := sample(5000)
+	plain, err := e.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := signed(t, e, func([sha256.Size]byte) ([]byte, error) { return []byte("somebody else's"), nil })
+	for _, b := range [][]byte{plain, other} {
+		got, err := Sign(b, e.Key, sign)
+		if err != nil || !IsSigned(got) || IsSigned(plain) {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, signed(t, e, sign)) {
+			t.Error("it is another one than its host would have signed")
+		}
+	}
+	if _, err := Sign(plain, Key{9}, sign); !errors.Is(err, ErrDamaged) {
+		t.Errorf("for another key: %v", err)
+	}
+	if _, err := Sign(plain, e.Key, func([sha256.Size]byte) ([]byte, error) { return nil, errForged }); !errors.Is(err, errForged) {
+		t.Error(err)
+	}
+}
+
+// TestRenamedSigned: an entry that is kept under another name too still says who has signed it, but that proves nothing: whoever
+// is given it by others does not accept it.
+func TestRenamedSigned(t *testing.T) {
+	e := sample(5000)
+	b := signed(t, e, sign)
+	to := Key{9}
+	moved, err := Renamed(b, e.Key, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, err := Decode(b, e.Key, room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(moved, to, room)
+	if err != nil || got.Signed == nil || !bytes.Equal(got.Signed.Signature, was.Signed.Signature) {
+		t.Fatalf("%v, %+v", err, got)
+	}
+	if who, err := got.Maker(verify); !errors.Is(err, ErrUnproven) {
+		t.Errorf("%q, %v", who, err)
+	}
+}
