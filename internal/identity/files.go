@@ -31,7 +31,8 @@ type credentials struct {
 	roots *x509.CertPool
 	ca    []byte // PEM
 
-	signers signers // whose results were verified by the CA
+	signers signers // daemons whose results were verified by the CA
+	keepers signers // daemons and clients whose signatures in stores were
 
 	psk *psk.Key // with a shared key, only this is set
 }

@@ -47,7 +47,7 @@ func (id *Identity) stamps() stamps {
 }
 
 // fresh reports whether a file is so new that its next state may have the same stamp.
-func (s *stamps) fresh(now time.Time) bool {
+func fresh(s []stamp, now time.Time) bool {
 	for i := range s {
 		if age := now.Sub(s[i].mod); !s[i].mod.IsZero() && age < settled && age > -settled {
 			return true
@@ -69,7 +69,7 @@ func (id *Identity) Reload() error {
 func (id *Identity) reloadLocked(s stamps) error {
 	now := id.now()
 	id.looked, id.seen = now, s
-	if s.fresh(now) {
+	if fresh(s[:], now) {
 		id.seen = stamps{} // read again at the next check
 	}
 	c, err := load(id.role, id.mode, id.s, now)
@@ -102,11 +102,11 @@ func (id *Identity) credentials() *credentials {
 		}
 		return old
 	}
-	fresh := id.current.Load()
-	if !fresh.same(old) {
+	current := id.current.Load()
+	if !current.same(old) {
 		id.logger().Info("new certificates or keys are in force for new connections")
 	}
-	return fresh
+	return current
 }
 
 // pathError returns what is wrong with opening a file, without its name.

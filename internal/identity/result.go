@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// A daemon signs the results that it makes for several clients, by the key of its certificate. Whoever has the
-// CA can verify such a signature, wherever the result comes from.
+// A daemon signs the results that it makes for several clients, and a build host those that it puts into a store which
+// others use, by the key of its certificate. Whoever has the CA can verify such a signature, wherever the result comes from.
 //
 //	0        2
 //	| length | signature | certificate, and those between it and the CA; each DER |
@@ -25,7 +25,10 @@ import (
 // What is signed begins as what TLS 1.3 signs does (RFC 8446 §4.4.3), with words of its own: "This structure is
 // intended to prevent an attack on previous versions of TLS" in which a signature for one purpose serves for
 // another.
-var resultContext = strings.Repeat(" ", 64) + "rdistcc, result of a compile\x00"
+var (
+	resultContext = strings.Repeat(" ", 64) + "rdistcc, result of a compile\x00"
+	keptContext   = strings.Repeat(" ", 64) + "rdistcc, result kept in a store\x00"
+)
 
 // Bounds of a signature.
 const (
@@ -42,12 +45,24 @@ var (
 )
 
 // signed returns the message that is signed for a result with that sum.
-func signed(sum [sha256.Size]byte) []byte {
-	return append([]byte(resultContext), sum[:]...)
+func signed(context string, sum [sha256.Size]byte) []byte {
+	return append([]byte(context), sum[:]...)
 }
 
-// SignResult signs the sum of a result with the key of this side's certificate.
+// SignResult signs the sum of a result that this side has made, with the key of its certificate.
 func (id *Identity) SignResult(sum [sha256.Size]byte) ([]byte, error) {
+	return id.sign(resultContext, sum)
+}
+
+// SignKept signs the sum of a result that this side puts into a store, likewise. Its certificate has to be valid now.
+func (id *Identity) SignKept(sum [sha256.Size]byte) ([]byte, error) {
+	if end := id.Expires(); id.mode == TLS && !id.now().Before(end) {
+		return nil, fmt.Errorf("certificate %s: expired on %s", id.s.Cert, when(end))
+	}
+	return id.sign(keptContext, sum)
+}
+
+func (id *Identity) sign(context string, sum [sha256.Size]byte) ([]byte, error) {
 	if id.mode != TLS {
 		return nil, errNoCertificate
 	}
@@ -60,7 +75,7 @@ func (id *Identity) SignResult(sum [sha256.Size]byte) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("key %s: cannot sign", id.s.Key) // cannot be: TLS needs one that can
 	}
-	message := signed(sum)
+	message := signed(context, sum)
 	opts := crypto.SignerOpts(hash)
 	if hash != 0 {
 		h := hash.New()
@@ -111,34 +126,42 @@ func (id *Identity) VerifyResult(sum [sha256.Size]byte, signature []byte) (host 
 	if id.mode != TLS {
 		return "", errNoCertificate
 	}
-	if len(signature) < lengthLen || len(signature) > mostSignature {
-		return "", errMalformed
+	sig, chain, err := split(signature)
+	if err != nil {
+		return "", err
 	}
-	n := int(binary.BigEndian.Uint16(signature))
-	if n > len(signature)-lengthLen {
-		return "", errMalformed
-	}
-	sig, chain := signature[lengthLen:][:n], signature[lengthLen+n:]
 	own := id.credentials()
 	s, err := own.signers.find(chain, own, id.now())
 	if err != nil {
 		return "", err
 	}
-	if err := s.leaf.CheckSignature(s.algorithm, signed(sum), sig); err != nil {
+	if err := s.leaf.CheckSignature(s.algorithm, signed(resultContext, sum), sig); err != nil {
 		return "", fmt.Errorf("not the signature of %s: %w", s.name, err)
 	}
 	return s.name, nil
 }
 
-// signer is a daemon whose certificate was verified.
+// split returns the parts of a signature: what the key has made, and the certificates.
+func split(signature []byte) (sig, chain []byte, err error) {
+	if len(signature) < lengthLen || len(signature) > mostSignature {
+		return nil, nil, errMalformed
+	}
+	n := int(binary.BigEndian.Uint16(signature))
+	if n > len(signature)-lengthLen {
+		return nil, nil, errMalformed
+	}
+	return signature[lengthLen:][:n], signature[lengthLen+n:], nil
+}
+
+// signer is whoever has signed results, by a certificate that was verified.
 type signer struct {
 	leaf      *x509.Certificate
 	name      string
 	algorithm x509.SignatureAlgorithm
-	end       time.Time // when it, or one that it depends on, expires
+	end       time.Time // when it, or one that it depends on, expires; zero: the key counts, whatever its certificate says
 }
 
-// signers are the daemons whose signatures were seen, by the sums of their certificates. The zero value has none.
+// signers are those whose signatures were seen, by the sums of their certificates. The zero value has none.
 type signers struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]*signer
@@ -150,15 +173,28 @@ const mostSigners = 1024
 // find returns the daemon that a chain of certificates is for.
 func (v *signers) find(chain []byte, own *credentials, now time.Time) (*signer, error) {
 	sum := sha256.Sum256(chain)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if s := v.all[sum]; s != nil && now.Before(s.end) {
+	if s := v.known(sum); s != nil && now.Before(s.end) {
 		return s, nil
 	}
-	delete(v.all, sum)
 	s, err := newSigner(chain, own, now)
-	if err != nil {
-		return nil, err
+	v.note(sum, s)
+	return s, err
+}
+
+// known returns the signer whose certificates have that sum, or nil.
+func (v *signers) known(sum [sha256.Size]byte) *signer {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.all[sum]
+}
+
+// note remembers a signer, or forgets it if s is nil.
+func (v *signers) note(sum [sha256.Size]byte, s *signer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.all, sum)
+	if s == nil {
+		return
 	}
 	if len(v.all) >= mostSigners {
 		clear(v.all)
@@ -167,9 +203,9 @@ func (v *signers) find(chain []byte, own *credentials, now time.Time) (*signer, 
 		v.all = make(map[[sha256.Size]byte]*signer)
 	}
 	v.all[sum] = s
-	return s, nil
 }
 
+// newSigner returns the daemon that a chain of certificates is for, which the CA of this side has to have signed.
 func newSigner(chain []byte, own *credentials, now time.Time) (*signer, error) {
 	certs, err := x509.ParseCertificates(chain)
 	if err != nil || len(certs) == 0 {
@@ -182,12 +218,20 @@ func newSigner(chain []byte, own *credentials, now time.Time) (*signer, error) {
 		}
 		return nil, err
 	}
+	if err := s.complete(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// complete sets what its certificate says of a signer.
+func (s *signer) complete() (err error) {
 	if s.leaf.KeyUsage != 0 && s.leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
-		return nil, errors.New("its certificate is not for signatures")
+		return errors.New("its certificate is not for signatures")
 	}
 	if s.name, err = nameOf(s.leaf); err != nil {
-		return nil, fmt.Errorf("its certificate %w", err)
+		return fmt.Errorf("its certificate %w", err)
 	}
 	s.algorithm, _, err = algorithm(s.leaf)
-	return s, err
+	return err
 }
