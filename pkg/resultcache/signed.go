@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Layout of a signed entry:
@@ -84,6 +85,16 @@ func (r *Raw) seal(n int, sign func(sum [sha256.Size]byte) ([]byte, error)) ([]b
 // IsSigned reports whether an entry as it is kept says that it is signed.
 func IsSigned(b []byte) bool {
 	return len(b) >= len(magicSigned) && string(b[:len(magicSigned)]) == magicSigned
+}
+
+// Proof verifies all of an entry that was made for key. It returns when that was, and what whoever has signed it says; nil: nobody has.
+// The error wraps ErrDamaged or ErrVersion.
+func Proof(b []byte, key Key) (s *Signed, made time.Time, err error) {
+	r, err := open(b, key)
+	if err != nil {
+		return nil, made, err
+	}
+	return r.signed, r.Made, nil
 }
 
 // signedSum returns the sum of a signed entry: sum is that of all but its tail.

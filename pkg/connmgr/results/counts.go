@@ -12,6 +12,7 @@ import (
 type Counts struct {
 	Tier                string
 	Looks, Hits, Errors uint64 // looks with an error; all others have missed
+	Untrusted           uint64 // looks with a result that was not taken, as nobody has signed it whose signature counts
 	Kept                uint64 // results that were written
 	Read, Written       uint64 // bytes of results, as they are kept
 	Time                time.Duration
@@ -34,6 +35,8 @@ func (c *counts) looked(d time.Duration, e *resultcache.Entry, n int, err error)
 	case err == nil:
 		c.hitLocked(e)
 		c.sums.Read += uint64(n)
+	case errors.Is(err, errUntrusted):
+		c.sums.Untrusted++
 	case !errors.Is(err, resultcache.ErrMiss) && !errors.Is(err, resultcache.ErrVersion):
 		c.sums.Errors++
 	}

@@ -7,6 +7,7 @@
 //	second     results of compiles that differ in what was not read
 //	value      what another program keeps among the results
 //	counts     what has become of the looks into each tier
+//	signing    who has put what is in stores that others use
 //	distrust   hosts whose results are not used any more
 //
 // The package knows neither hosts nor wrappers. All of it is safe for concurrent use.
@@ -26,15 +27,16 @@ import (
 
 // Results of a look into a tier, and of an attempt to keep something there, as metrics name them.
 const (
-	Hit    = "hit"
-	Miss   = "miss"
-	Error  = "error"
-	Joined = "joined" // with an equal job that was under way
-	Second = "second" // a hit by the second step, which does not count as a hit or a miss besides
+	Hit       = "hit"
+	Miss      = "miss"
+	Error     = "error"
+	Joined    = "joined"    // with an equal job that was under way
+	Untrusted = "untrusted" // there is one, but nobody has signed it whose signature counts
+	Second    = "second"    // a hit by the second step, which does not count as a hit or a miss besides
 )
 
 // Outcomes returns all of them.
-func Outcomes() []string { return []string{Hit, Second, Miss, Error, Joined} }
+func Outcomes() []string { return []string{Hit, Second, Miss, Error, Joined, Untrusted} }
 
 // Options are the options of New.
 type Options struct {
@@ -44,6 +46,7 @@ type Options struct {
 	Count func(tier, outcome string)
 	// NoBackFill says that a result which was found in a tier is not kept in those in front of it.
 	NoBackFill bool
+	Signing    Signing
 }
 
 // Cache is a manager's cache of results. Close ends it.
@@ -75,8 +78,9 @@ func New(o Options) *Cache {
 	c := &Cache{log: o.Log, count: o.Count, fill: !o.NoBackFill, pending: semaphore.NewWeighted(maxPending), writers: semaphore.NewWeighted(maxWriters)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, t := range o.Tiers {
-		c.tiers = append(c.tiers, newTier(t))
+		c.tiers = append(c.tiers, newTier(t, &o.Signing))
 	}
+	c.tellMute(&o.Signing)
 	return c
 }
 
@@ -114,6 +118,8 @@ type Look struct {
 	Only string
 	// Joined says that a hit counts as one of a job that was under way.
 	Joined bool
+	// Untrusted, if not nil, is called with each tier that has a result which nobody has put there whose signature counts.
+	Untrusted func(tier string)
 	// Farm is asked for the tier resultcache.TierFarm; nil: nobody is.
 	Farm Farm
 
@@ -181,6 +187,8 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			return nil, ""
 		case errors.Is(err, errRoom):
 			c.log.Debug("a result has no room", "key", key, "err", err)
+		case errors.Is(err, errUntrusted):
+			c.untrusted(t, l, key, err)
 		case errors.Is(err, resultcache.ErrUnproven):
 			c.count(t.Name, Error)
 			level := slog.LevelDebug // its time is over
@@ -234,7 +242,7 @@ func (c *Cache) Sizes() map[string]int64 {
 // Keep keeps an entry in all tiers, in the background.
 func (c *Cache) Keep(key resultcache.Key, entry []byte) {
 	for _, t := range c.tiers {
-		c.put(t, key, entry)
+		c.put(t, key, entry, own)
 	}
 }
 
@@ -244,27 +252,21 @@ func (c *Cache) putBefore(i int, l *Look, e *resultcache.Entry, b []byte) {
 		if !t.Write || l.Value && t.Lent {
 			continue
 		}
-		copied := append([]byte(nil), b...)
+		copied, from := append([]byte(nil), b...), c.tiers[i].gives()
 		if c.tiers[i].Store == nil { // the host, which does not know by what name, was not in it
 			var err error
 			if copied, err = resultcache.MadeBy(b, e.Key, e.Host); err != nil {
 				continue // cannot be
 			}
 		}
-		c.put(t, e.Key, copied)
+		c.put(t, e.Key, copied, from)
 	}
 }
 
 // put keeps an entry in a tier, in the background. It does not change the slice. done is closed when that is over; it is
 // nil if the entry is not kept.
-func (c *Cache) put(t *tier, key resultcache.Key, entry []byte) (done <-chan struct{}) {
-	return c.write(t, len(entry), key, func() error {
-		err := t.put(c.ctx, key, entry)
-		if err == nil {
-			t.wrote(len(entry))
-		}
-		return err
-	})
+func (c *Cache) put(t *tier, key resultcache.Key, entry []byte, from origin) (done <-chan struct{}) {
+	return c.write(t, len(entry), key, func() error { return t.put(c.ctx, key, entry, from) })
 }
 
 // write calls do, which writes at most n bytes to a tier, in the background. What it returns is that of put.
@@ -285,7 +287,7 @@ func (c *Cache) write(t *tier, n int, key resultcache.Key, do func() error) <-ch
 			c.fine(t)
 		case errors.Is(err, resultcache.ErrReadOnly):
 			c.refused(t, err)
-		case errors.Is(err, resultcache.ErrTooBig), c.ctx.Err() != nil:
+		case errors.Is(err, resultcache.ErrTooBig), errors.Is(err, errUntrusted), c.ctx.Err() != nil:
 			c.log.Debug("a result is not kept", "tier", t.Name, "key", key, "err", err)
 		default:
 			c.count(t.Name, Error)

@@ -416,7 +416,7 @@ func (h *hosts) Drop(_ resultcache.Key, _ string, damaged bool) {
 // in the copies too, and it is checked.
 func TestFarm(t *testing.T) {
 	b := newBench(t, 0)
-	b.tiers = slices.Insert(b.tiers, 1, newTier(Tier{Name: resultcache.TierFarm, Read: true}))
+	b.tiers = slices.Insert(b.tiers, 1, newTier(Tier{Name: resultcache.TierFarm, Read: true}, &Signing{}))
 	key := resultcache.Key{1}
 	var farm hosts
 	look := func(check func(*resultcache.Entry) error) string {

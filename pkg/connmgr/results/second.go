@@ -53,12 +53,14 @@ func (c *Cache) second(ctx context.Context, t *tier, l *Look, buf *[]byte) *resu
 			if e.Base != "" {
 				return e // under l.Key are results of one directory alone
 			}
-			if copied, err := resultcache.Renamed(b, x.Result, l.Key); err == nil {
-				c.put(t, l.Key, copied)
+			if renamed, err := resultcache.Renamed(b, x.Result, l.Key); err == nil {
+				c.put(t, l.Key, renamed, held)
 			}
 			return e
 		case err == nil: // of a host that compiles wrongly
 			c.drop(t, x.Result)
+		case errors.Is(err, errUntrusted):
+			c.untrusted(t, &look, x.Result, err)
 		case errors.Is(err, resultcache.ErrDamaged):
 			c.damaged(t, x.Result, err)
 		}

@@ -27,6 +27,7 @@ type Tier struct {
 type tier struct {
 	Tier
 	counts
+	signing *Signing
 
 	mu       sync.Mutex
 	errors   int       // in a row
@@ -34,9 +35,10 @@ type tier struct {
 	told     bool      // that it gives trouble
 	readOnly time.Time // nothing is written to it until then
 	altered  time.Time // the same, as something that was read was damaged, and nothing has been whole since
+	warned   time.Time // that a result was not taken from it, as nobody has signed it whose signature counts
 }
 
-func newTier(t Tier) *tier { return &tier{Tier: t} }
+func newTier(t Tier, s *Signing) *tier { return &tier{Tier: t, signing: s} }
 
 // errRoom wraps errors of the memory for a result.
 var errRoom = errors.New("no memory for a result")
@@ -52,7 +54,13 @@ func (t *tier) find(ctx context.Context, l *Look, buf []byte) ([]byte, *resultca
 	if err != nil {
 		return b, nil, err
 	}
-	e, err := l.decode(b, t.Name != resultcache.TierManager)
+	e, err := l.decode(b)
+	if err == nil {
+		err = t.proven(e)
+	}
+	if err == nil && t.Name != resultcache.TierManager {
+		err = l.check(e)
+	}
 	return b, e, err
 }
 
@@ -66,7 +74,10 @@ func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *re
 	if err != nil {
 		return b, nil, err
 	}
-	e, err := l.decode(b, true)
+	e, err := l.decode(b)
+	if err == nil {
+		err = l.check(e)
+	}
 	if err == nil {
 		l.maker = e.Host
 		if e.Host, err = l.Farm.Maker(e); err != nil {
@@ -79,21 +90,27 @@ func (t *tier) findInFarm(ctx context.Context, l *Look, buf []byte) ([]byte, *re
 	return b, e, err
 }
 
-// decode decodes an entry. others says that others than this machine's manager can have made it.
-func (l *Look) decode(b []byte, others bool) (*resultcache.Entry, error) {
-	e, err := resultcache.Decode(b, l.Key, func(n int) ([]byte, error) {
+// decode decodes an entry.
+func (l *Look) decode(b []byte) (*resultcache.Entry, error) {
+	return resultcache.Decode(b, l.Key, func(n int) ([]byte, error) {
 		mem, err := l.Room(n)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errRoom, err)
 		}
 		return mem, nil
 	})
-	if err == nil && others && l.Check != nil {
-		if err = l.Check(e); err != nil {
-			err = fmt.Errorf("%w%w", errHeld, err)
-		}
+}
+
+// check checks an entry that others than this machine's manager can have made.
+func (l *Look) check(e *resultcache.Entry) error {
+	if l.Check == nil {
+		return nil
 	}
-	return e, err
+	err := l.Check(e)
+	if err != nil {
+		err = fmt.Errorf("%w%w", errHeld, err)
+	}
+	return err
 }
 
 // errHeld marks what is wrong with an entry that has come whole, so that the store holds it like that. It has no words.
@@ -102,10 +119,18 @@ var errHeld = errors.New("")
 // writePatience is how many times longer than a look something that no build waits for may take.
 const writePatience = 20
 
-func (t *tier) put(ctx context.Context, key resultcache.Key, entry []byte) error {
+// put keeps an entry, signed if it has to be.
+func (t *tier) put(ctx context.Context, key resultcache.Key, entry []byte, from origin) error {
+	entry, err := t.sealed(key, entry, from)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := t.within(ctx, writePatience)
 	defer cancel()
-	return t.Store.Put(ctx, key, entry)
+	if err = t.Store.Put(ctx, key, entry); err == nil {
+		t.wrote(len(entry))
+	}
+	return err
 }
 
 func (t *tier) drop(ctx context.Context, key resultcache.Key) error {

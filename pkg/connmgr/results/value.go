@@ -14,7 +14,7 @@ func (c *Cache) KeepValue(ctx context.Context, key resultcache.Key, entry []byte
 		if t.Lent {
 			continue
 		}
-		done := c.put(t, key, entry)
+		done := c.put(t, key, entry, own)
 		if done == nil {
 			continue
 		}
