@@ -150,7 +150,7 @@ var edges = map[string][]string{
 	"internal/telemetry/feed":     {},
 	"internal/textfile":           {},
 	"internal/wholefile":          {},
-	"internal/tiers":              {"internal/tlsfiles", "internal/cas", "internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/disk", "pkg/resultcache/helper", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
+	"internal/tiers":              {"internal/identity", "internal/tlsfiles", "internal/cas", "internal/config", "internal/secret", "pkg/connmgr/results", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/disk", "pkg/resultcache/helper", "pkg/resultcache/reapi", "pkg/resultcache/redis", "pkg/resultcache/s3"},
 	"internal/tlsfiles":           {},
 	"internal/toolchain":          {"internal/driver", "internal/unit"},
 	"internal/toolchain/parcel":   {"internal/compress", "internal/toolchain", "internal/unit", "internal/wire"},

@@ -128,6 +128,9 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	if o.Results, err = tiers.Open(d.cfg, os.Getenv, os.Environ()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	if o.Signing, err = tiers.Signing(d.cfg, d.id); err != nil {
+		d.log.Warn("results are not taken from whoever a file was to name", "err", err)
+	}
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
 	o.Kept = report.KeptFile(path)
 	o.AnyUser = listener.Group

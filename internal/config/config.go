@@ -192,10 +192,12 @@ type Cache struct {
 	Tiers    []string `yaml:"tiers"`
 	BackFill bool     `yaml:"back-fill"` // what is found in a tier is kept in those in front of it
 	Here     string   `yaml:"here"`      // whether what compiles on this machine come to is kept as well: auto, true, false
-	Redis    Redis    `yaml:"redis"`
-	S3       S3       `yaml:"s3"`
-	REAPI    REAPI    `yaml:"reapi"`
-	Helpers  []string `yaml:"helpers"` // ccache's storage helpers that are tiers, each "NAME = URL [PROPERTY=VALUE]..."
+	// Trust says whose results are taken from the stores that follow; none = the farm's, or without certificates anyone's.
+	Trust   []string `yaml:"trust"`
+	Redis   Redis    `yaml:"redis"`
+	S3      S3       `yaml:"s3"`
+	REAPI   REAPI    `yaml:"reapi"`
+	Helpers []string `yaml:"helpers"` // ccache's storage helpers that are tiers, each "NAME = URL [PROPERTY=VALUE]..."
 }
 
 // Manager holds rdistcc-cm's own settings.

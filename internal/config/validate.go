@@ -75,6 +75,7 @@ func (c *Config) Validate() error {
 		{"cache.size", sized(c.Cache.Size, 0, 1<<20*GiB)},
 		{"cache.helpers", helpers(c.Cache.Helpers)},
 		{"cache.tiers", chained(&c.Cache)},
+		{"cache.trust", c.trusted()},
 		{"buffers.eager", sized(c.Buffers.Eager, 0, MiB)},
 		{"store.memory", storeMemory(c.Store.Memory)},
 		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -130,7 +131,33 @@ func (x *cacheStats) text(now time.Time) []byte {
 		return []byte(text)
 	}
 	all := append([]byte(text+fmt.Sprintf("since %s: ", x.Since.Format(time.DateTime))), cacheLine(x.Counts)...)
-	return append(all, tierLines(x.Counts.Tiers)...)
+	return append(append(all, tierLines(x.Counts.Tiers)...), signedLines(x.Counts)...)
+}
+
+// signedLines says which results were not taken as nobody has signed them whose signature counts, and which tiers need no signature.
+func signedLines(c *report.CacheCounts) (text []byte) {
+	for _, t := range c.Tiers {
+		if t.Untrusted > 0 {
+			text = fmt.Appendf(text, "%s: %s\n", t.Name, untrustedText(t.Untrusted))
+		}
+	}
+	text = append(text, unsignedLine(c.Unsigned)...)
+	if len(text) == 0 {
+		return nil
+	}
+	return append([]byte("\n"), text...)
+}
+
+func untrustedText(n uint64) string {
+	return fmt.Sprintf("%s had a result that nobody has signed whose signature counts: a miss", figure.Count(int(n), "look"))
+}
+
+// unsignedLine says which tiers need no signature, or nothing if there are none.
+func unsignedLine(tiers []string) []byte {
+	if len(tiers) == 0 {
+		return nil
+	}
+	return fmt.Appendf(nil, "unsigned: %s; whoever can write there can give this machine wrong objects\n", strings.Join(tiers, ", "))
 }
 
 // tierLines says in a line what each tier has done.

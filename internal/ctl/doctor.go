@@ -111,6 +111,7 @@ func (c *ctl) doctor(args []string, timeout time.Duration, asJSON bool) error {
 	} else {
 		d.compilers(here)
 		d.machine(here)
+		d.stores(here)
 		d.cluster(here)
 		hosts = d.hosts(here)
 	}

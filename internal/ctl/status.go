@@ -126,6 +126,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 	if s.Cache.Asked > 0 {
 		b.WriteString("\n")
 		b.Write(cacheLine(&s.Cache))
+		b.Write(unsignedLine(s.Cache.Unsigned))
 	}
 	b.Write(groupLines(s.Hosts))
 	b.Write(inputLines(&s.Inputs))

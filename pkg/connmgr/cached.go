@@ -86,7 +86,7 @@ func (c *client) onCached(k *known.Job) (done bool, err error) {
 		c.record.Asked = true
 		e, tier := c.find(k)
 		if e == nil {
-			c.record.Missed = c.m.missed(k)
+			c.record.Missed = c.unlessRefused(c.m.missed(k))
 		}
 		return e, tier
 	})
@@ -144,9 +144,18 @@ func (c *client) find(k *known.Job) (*resultcache.Entry, string) {
 	return c.findIn(k, &results.Look{Farm: hosts})
 }
 
+// unlessRefused returns why the cache has no result, which is missed if none was refused.
+func (c *client) unlessRefused(missed string) string {
+	if c.refused == "" {
+		return missed
+	}
+	return c.refused + " has a result, but nobody has signed it whose signature counts (cache.trust)"
+}
+
 // findIn does the same where a look says. It sets what is missing there.
 func (c *client) findIn(k *known.Job, where *results.Look) (*resultcache.Entry, string) {
 	n := c.names(k)
+	where.Untrusted = func(tier string) { c.refused = tier }
 	apart := func(n int) ([]byte, error) { return make([]byte, n), nil }
 	if n.base != "" {
 		look := *where

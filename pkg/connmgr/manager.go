@@ -136,6 +136,7 @@ type client struct {
 	query    *inputs.Query // that was answered by a doubt, or nil
 	sought   string        // a name of which the job's inputs take no account, or ""
 	later    bool          // its result was looked for before it was known what the hosts have
+	refused  string        // a tier that has a result which is not trusted, or ""
 	waits    int           // in vain, for compiles of other managers
 	named    names         // of the job's result
 	reads    *reads        // what it reads; nil: not known

@@ -82,6 +82,8 @@ type Options struct {
 	// share (none of those is accepted).
 	Verify  func(sum [32]byte, signature []byte) (host string, err error)
 	BaseDir string // directory that results are shared across, for wrappers that name none (none)
+	// Signing says who may have put the results into stores that others use.
+	Signing results.Signing
 	// KeepHere is whether what compiles on this machine come to is kept (where it is told what they read).
 	KeepHere KeepHere
 

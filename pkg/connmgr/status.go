@@ -37,7 +37,7 @@ func (m *Manager) Status() report.Status {
 	m.outfits(s.Hosts)
 	m.account.tell(&s)
 	if m.results != nil {
-		s.Cache.Bytes = m.results.Sizes()
+		s.Cache.Bytes, s.Cache.Unsigned = m.results.Sizes(), m.results.Unsigned()
 	}
 	return s
 }
@@ -48,8 +48,9 @@ func (m *Manager) Stats() report.Stats {
 	s.Version, s.Since = m.o.Version, m.started
 	s.Hosts = append(s.Hosts, m.farm.Totals()...)
 	if m.results != nil {
+		s.Cache.Unsigned = m.results.Unsigned()
 		for _, n := range m.results.Counts() {
-			s.Cache.Tiers = append(s.Cache.Tiers, report.TierCounts{Name: n.Tier, Looks: n.Looks, Hits: n.Hits, Errors: n.Errors, Kept: n.Kept,
+			s.Cache.Tiers = append(s.Cache.Tiers, report.TierCounts{Name: n.Tier, Looks: n.Looks, Hits: n.Hits, Errors: n.Errors, Untrusted: n.Untrusted, Kept: n.Kept,
 				Read: n.Read, Written: n.Written, TimeUS: uint64(n.Time.Microseconds()), SavedUS: uint64(n.SavedCPU.Microseconds())})
 		}
 	}

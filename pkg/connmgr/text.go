@@ -31,7 +31,7 @@ type manner struct {
 func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, how manner) (*ipc.Result, *ipc.GoLocal) {
 	if c.lease.Cache == ipc.CacheOn || c.lease.Cache == ipc.CacheRead {
 		c.record.Asked = true
-		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: key, Room: c.room, Check: func(e *resultcache.Entry) error {
+		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: key, Room: c.room, Untrusted: func(tier string) { c.refused = tier }, Check: func(e *resultcache.Entry) error {
 			return c.check(t.Body, modules.Rules{}, e)
 		}})
 		if e != nil {
@@ -39,7 +39,7 @@ func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, how manner) 
 			c.auditNamed(t, e, tier, how.tree)
 			return c.hit(e, tier), nil
 		}
-		c.record.Missed = how.missed
+		c.record.Missed = c.unlessRefused(how.missed)
 	}
 	began := time.Now()
 	r, no := c.compile(t, how.tree)

@@ -17,7 +17,7 @@ type cacheMetrics struct {
 func newCacheMetrics(from *Source) *cacheMetrics {
 	x := &cacheMetrics{
 		looks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_cache_total",
-			Help: "Looks for results in each tier of the cache: hit, second (a hit by what the compile had read), miss, error (also of writes), or joined with an equal job under way."},
+			Help: "Looks for results in each tier of the cache: hit, second (a hit by what the compile had read), miss, untrusted (nobody has signed it whose signature counts), error (also of writes), or joined with an equal job under way."},
 			[]string{"tier", "result"}),
 		waits: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_cache_waits_total",
 			Help: "Waits for results that hosts were making for other managers: made, lost (there is none, or the host is gone), or late (it was better to compile)."},

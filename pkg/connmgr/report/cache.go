@@ -18,19 +18,23 @@ type CacheCounts struct {
 	// Tiers is what has become of the looks into each tier, in the order in which they are asked. A command may take several
 	// looks, and what other programs keep in the cache counts too.
 	Tiers []TierCounts `json:"tiers,omitempty"`
+	// Unsigned are the tiers that others use, and whose results need no signature: whoever can write there can make wrong hits.
+	Unsigned []string `json:"unsigned,omitempty"`
 }
 
 // TierCounts counts the looks into a tier of the cache, and what was written there.
 type TierCounts struct {
-	Name    string `json:"name"`
-	Looks   uint64 `json:"looks"`
-	Hits    uint64 `json:"hits"`
-	Errors  uint64 `json:"errors"`
-	Kept    uint64 `json:"kept"`     // results that were written
-	Read    uint64 `json:"read"`     // bytes of results, as they are kept
-	Written uint64 `json:"written"`  // likewise
-	TimeUS  uint64 `json:"time_us"`  // of all looks, in microseconds
-	SavedUS uint64 `json:"saved_us"` // CPU time that the compiles of its hits took when they were made, in microseconds
+	Name   string `json:"name"`
+	Looks  uint64 `json:"looks"`
+	Hits   uint64 `json:"hits"`
+	Errors uint64 `json:"errors"`
+	// Untrusted is how many looks had a result that was not taken, as nobody has signed it whose signature counts.
+	Untrusted uint64 `json:"untrusted,omitempty"`
+	Kept      uint64 `json:"kept"`     // results that were written
+	Read      uint64 `json:"read"`     // bytes of results, as they are kept
+	Written   uint64 `json:"written"`  // likewise
+	TimeUS    uint64 `json:"time_us"`  // of all looks, in microseconds
+	SavedUS   uint64 `json:"saved_us"` // CPU time that the compiles of its hits took when they were made, in microseconds
 }
 
 // add counts a command that has ended.
