@@ -18,16 +18,26 @@ type member struct {
 	vars []string
 }
 
-// secured starts a farm of one daemon under TLS, in which alice and bob share results. client starts the manager of one
-// of them, or of carol, who is in no group.
-func secured(t *testing.T) (s *site, client func(name string) *member) {
+// secured is underTLS, where compiles are confined.
+func secured(t *testing.T) (s *site, client func(name string, more ...string) *member) {
+	t.Helper()
+	s, client = underTLS(t)
+	if s.metric(s.Daemons[0], "rdistccd_sandbox_level") < 2 {
+		need.Skipf(t, need.Sandbox, "compiles cannot be confined here")
+	}
+	return s, client
+}
+
+// underTLS starts a farm of one daemon under TLS, in which alice and bob share results. client starts the manager of one
+// of them, or of carol, dave or ci, who are in no group. Behind a hyphen is which one of several. More is added to its settings.
+func underTLS(t *testing.T) (s *site, client func(name string, more ...string) *member) {
 	t.Helper()
 	s = start(t, "")
 	if err := errors.Join(s.Manager.Stop(), s.Daemons[0].Stop()); err != nil {
 		t.Fatal(err)
 	}
 	certs := filepath.Join(s.Dir, "certs")
-	if out, err := exec.CommandContext(s.ctx, s.Wrapper, "certs", certs, "--daemon", "build7,127.0.0.1", "--client", "alice", "--client", "bob", "--client", "carol").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(s.ctx, s.Wrapper, "certs", certs, "--daemon", "build7,127.0.0.1", "--client", "alice", "--client", "bob", "--client", "carol", "--client", "dave", "--client", "ci").CombinedOutput(); err != nil {
 		t.Fatalf("rdistcc certs: %v\n%s", err, out)
 	}
 	tls := func(name string) string {
@@ -39,14 +49,12 @@ func secured(t *testing.T) (s *site, client func(name string) *member) {
 	if err := s.StartDaemonAgain(s.ctx, 0); err != nil {
 		t.Fatal(err)
 	}
-	if s.metric(s.Daemons[0], "rdistccd_sandbox_level") < 2 {
-		need.Skipf(t, need.Sandbox, "compiles cannot be confined here")
-	}
-	return s, func(name string) *member {
+	return s, func(name string, more ...string) *member {
 		t.Helper()
 		dir := filepath.Join(s.Dir, name)
+		cert, _, _ := strings.Cut(name, "-")
 		config := filepath.Join(dir, "config.yaml")
-		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(config, []byte(tls(name)), 0o600)); err != nil {
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(config, []byte(tls(cert)+strings.Join(more, "")), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		m := &member{name, []string{"RDISTCC_DIR=" + dir, "XDG_STATE_HOME=" + dir, "XDG_CACHE_HOME=" + dir, "RDISTCC_CONFIG=" + config}}
