@@ -212,12 +212,16 @@ func appendTo(name string, fd int, off, length int64) error {
 	return nil
 }
 
+// tempBeside returns the name of the file that a process writes, at its nth try, before that becomes the file name.
+func tempBeside(name string, pid, try int) string {
+	return swapSuffix(name, "") + "-rd" + strconv.Itoa(pid) + "." + strconv.Itoa(try) + ".tmp"
+}
+
 // placeRenamed makes name through a temporary file beside it. With same, it fails if there is a file of another owner or
 // mode.
 func placeRenamed(name string, fd int, off, length int64, same bool) error {
-	pid := strconv.Itoa(syscall.Getpid())
 	for try := 0; try < 100; try++ {
-		temp := swapSuffix(name, "") + "-rd" + pid + "." + strconv.Itoa(try) + ".tmp"
+		temp := tempBeside(name, syscall.Getpid(), try)
 		dst, err := open(temp, syscall.O_CREAT|syscall.O_EXCL)
 		if err == syscall.EEXIST {
 			continue

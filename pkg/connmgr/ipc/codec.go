@@ -393,7 +393,7 @@ func (m *Replace) Parse(p []byte) error {
 	return nil
 }
 
-// AppendBare appends a frame without fields, of KindGo, KindWait, KindMade, KindList, KindTell or KindTellReads, to b.
+// AppendBare appends a frame without fields, of KindGo, KindWait, KindMade, KindList, KindTell, KindTellReads or KindAsk, to b.
 func AppendBare(b []byte, k Kind) []byte {
 	b, at := begin(b, k)
 	return end(b, at)

@@ -32,8 +32,10 @@ var messages = map[Kind]message{
 	KindFinish: &Finish{Where: WhereLocal, Reason: "link", Exit: 1, TotalUS: 9, PreprocessUS: 8, CPUUS: 7,
 		Closed: true},
 	KindControl: &Control{Version: Version, Args: []string{"status", "--json", ""}, Hosts: "a"},
-	KindRan:     &Ran{Words: []byte("w"), Reads: []byte("a.o: a.c"), CPUUS: 1, WallUS: 2},
-	KindReply:   &Reply{Code: 3, Data: []byte("{}")},
+	KindWhole: &Whole{Version: Version, Terminal: true, SelfDev: 1, SelfIno: 2, View: View{3, 4, 5, 6, 7, 8},
+		Words: "rdistcc\x00cc\x00", Environ: "A=\x00"},
+	KindRan:   &Ran{Words: []byte("w"), Reads: []byte("a.o: a.c"), CPUUS: 1, WallUS: 2},
+	KindReply: &Reply{Code: 3, Data: []byte("{}")},
 }
 
 // TestReplaceOfLaterVersions: a manager can be replaced by a later version.

@@ -54,6 +54,10 @@ func Dial(path string) (*Conn, error) {
 	return c, nil
 }
 
+// Adopt returns a Conn on the connected descriptor fd, on which in and the descriptors fds have been received. It owns them all.
+// Patience has been set.
+func Adopt(fd int, in []byte, fds []int) *Conn { return &Conn{fd: fd, in: in, fds: fds} }
+
 // SetPatience sets how long Recv and Send wait for the manager before they return ErrSilent.
 func (c *Conn) SetPatience(d time.Duration) error {
 	tv := syscall.NsecToTimeval(int64(d))
@@ -122,7 +126,7 @@ func (c *Conn) Recv() (Kind, []byte, error) {
 		}
 		if n > 0 {
 			c.used += n
-			if k == KindWait {
+			if k == KindWait || k == KindPlace { // who gets here goes by the Result
 				continue
 			}
 			return k, fields, nil

@@ -11,7 +11,8 @@
 //	  places the files
 //	  Finish ────────────────────────────▶   counted
 //
-// or, if the manager does not know what the compile reads:
+// Mostly the manager even reads the command: a Whole in place of the Lease, and Place ahead of Leased, which says where the files
+// belong. If it does not know what the compile reads:
 //
 //	Lease ─────────────────────────────▶   waits for a preprocessor's turn, a slot
 //	◀──────────────── Leased, 2 descriptors   (or GoLocal)
@@ -95,6 +96,9 @@ const (
 	KindTell                      // M, no fields: Go, and say with Ran how the command has ended
 	KindRan                       // W; answered by Go
 	KindTellReads                 // M, no fields: Tell, and have the assembler say what it reads
+	KindWhole                     // W; answered like Lease, or by Ask
+	KindAsk                       // M, no fields: a Lease, for the manager does not read the command
+	KindPlace                     // M, ahead of Leased and Result
 )
 
 // Turn says which turn a local command waits for.

@@ -270,7 +270,7 @@ func (c *Conn) Recv() (ipc.Kind, []byte, error) {
 		if n > 0 {
 			c.used += n
 			switch k {
-			case ipc.KindLease, ipc.KindSubmit, ipc.KindLocal, ipc.KindControl, ipc.KindReplace, ipc.KindMade, ipc.KindListed, ipc.KindRan:
+			case ipc.KindLease, ipc.KindWhole, ipc.KindSubmit, ipc.KindLocal, ipc.KindControl, ipc.KindReplace, ipc.KindMade, ipc.KindListed, ipc.KindRan:
 				c.owe()
 			}
 			return k, fields, nil

@@ -21,7 +21,7 @@ type Session struct {
 	frames  chan Message // capacity 1
 }
 
-// Message is a parsed frame: a Lease, Submit, Local, Finish, Control or Replace of package ipc, GoAhead or
+// Message is a parsed frame: a Lease, Whole, Submit, Local, Finish, Control or Replace of package ipc, GoAhead or
 // OtherVersion.
 type Message interface{ Parse([]byte) error }
 
@@ -123,6 +123,8 @@ func (s *Session) read() Message {
 	switch kind {
 	case ipc.KindLease:
 		msg = new(ipc.Lease)
+	case ipc.KindWhole:
+		msg = new(ipc.Whole)
 	case ipc.KindSubmit:
 		msg = new(ipc.Submit)
 	case ipc.KindLocal:
