@@ -36,10 +36,10 @@ $(PROGRAMS):
 build = @mkdir -p bin; ln -sfn rdistcc bin/rdistcc-dtlto; ln -sfn rdistcc-cm bin/ccache-storage-rdistcc; echo "make: builds $(1) into bin/$(if $(wildcard bin/rdistcc),,; the first time that takes one to two minutes on two cores)"; \
 	CGO_ENABLED=0 $(GO) build -trimpath $(foreach p,$(1),-ldflags '$(main)/$(p)=$(strip -s -w -X main.version=$(VERSION) $(link_$(p)))') -o bin/ $(wildcard $(1:%=./cmd/%) $(1:%=./lab/%)) $(slowly)
 main = github.com/rdistcc/rdistcc/...
-entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/internal/entrypoint.$(1))
-link_rdistcc    = $(call entry,short)
-link_rdistcc-cm = $(call entry,long)
-link_rdistccd   = $(call entry,long)
+entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/$(1))
+link_rdistcc    = $(call entry,pkg/connmgr/quick.start)
+link_rdistcc-cm = $(call entry,internal/entrypoint.long)
+link_rdistccd   = $(call entry,internal/entrypoint.long)
 
 # slowly, after a command: says every nine seconds that it is not done yet. The loop looks for the command itself, as a shell
 # that was only just started may miss a signal; the trap comes after it, or the loop would have it too.

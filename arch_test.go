@@ -21,7 +21,7 @@ const module = "github.com/rdistcc/rdistcc/"
 // adds it here and argues for it.
 var edges = map[string][]string{
 	// the programs
-	"cmd/rdistcc":    {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
+	"cmd/rdistcc":    {"pkg/connmgr/typed", "pkg/connmgr/quick", "internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm": {"pkg/iwarp/capture", "internal/buildpage", "internal/builds", "internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/psk", "internal/job", "internal/reason", "internal/release", "internal/spans", "internal/storage", "internal/streams", "internal/telemetry", "internal/textfile", "internal/tiers", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
 	"cmd/rdistccd":   {"internal/executor", "pkg/worker/cluster", "pkg/iwarp/capture", "internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/tcpaddr", "internal/telemetry", "pkg/compile", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/distcc", "pkg/worker/received", "pkg/worker/workdir"}, // compile: which variables are about languages
 
@@ -39,7 +39,7 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":               {"internal/compdb", "internal/driver", "internal/job", "internal/modules", "internal/reason", "internal/unit"}, // which modules a command reads, its files tell
-	"pkg/connmgr":               {"internal/checkout", "internal/costs/journal", "internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/move", "pkg/scheduler"},
+	"pkg/connmgr":               {"internal/checkout", "internal/costs/journal", "internal/driver/recipes", "internal/figure", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/toolchain", "internal/unit", "internal/wholefile", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/outfit", "pkg/connmgr/paired", "pkg/connmgr/plain", "pkg/connmgr/report", "pkg/connmgr/results", "pkg/connmgr/shelved", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/crsh", "pkg/resultcache/move", "pkg/scheduler"},
 	"pkg/connmgr/attempt":       {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/modules", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
 	"pkg/connmgr/compilers":     {"internal/driver/recipes", "internal/toolchain", "pkg/compile"},
 	"pkg/connmgr/farm":          {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/purse", "pkg/connmgr/report", "pkg/iwarp", "pkg/resultcache", "pkg/scheduler"},
@@ -55,6 +55,8 @@ var edges = map[string][]string{
 	"pkg/connmgr/machine":       {"internal/cgroup"},
 	"pkg/connmgr/metrics":       {"internal/reason", "pkg/connmgr/report"},
 	"pkg/connmgr/paired":        {},
+	"pkg/connmgr/plain":         {"internal/unit", "pkg/compile", "pkg/connmgr/ipc", "pkg/connmgr/typed"},
+	"pkg/connmgr/quick":         {"pkg/connmgr/ipc"},                 // constants, and the Conn that it leaves; and by assembly internal/entrypoint
 	"pkg/connmgr/purse":         {"internal/job"},                    // credits as messages carry them
 	"pkg/connmgr/report":        {"internal/job", "internal/reason"}, // a host's load
 	"pkg/connmgr/outfit":        {"internal/compress", "internal/streams", "internal/toolchain", "internal/toolchain/parcel", "internal/unit"},
@@ -72,6 +74,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/slots":         {"internal/shm", "pkg/iwarp"},
 	"pkg/connmgr/socket":        {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
 	"pkg/connmgr/trust":         {"internal/job", "internal/modules", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
+	"pkg/connmgr/typed":         {"internal/driver", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":      {"pkg/connmgr/report"},
 	"pkg/scheduler":             {"internal/reason"},
 	"pkg/worker":                {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/streams", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/move", "pkg/resultcache/shelf", "pkg/stream", "pkg/worker/auditlog", "pkg/worker/cluster", "pkg/worker/files", "pkg/worker/images", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/received", "pkg/worker/run", "pkg/worker/shelves", "pkg/worker/users", "pkg/worker/workdir"},
@@ -203,8 +206,8 @@ var edges = map[string][]string{
 	"internal/test/kit/reporttest":         {"internal/job", "pkg/connmgr/report"}, // for tests
 	"internal/test/kit/sandboxtest":        {},
 	"internal/test/kit/standin":            {},
-	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                      // certificates for servers
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "lab/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "internal/test/kit/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                                           // certificates for servers
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "lab/netlab", "internal/test/kit/debsrc", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/plain", "pkg/iwarp", "internal/test/kit/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
 	"internal/test/program/contained":      {},
 	"internal/test/program/demo":           {"internal/reason", "internal/test/kit/farm"}, // the same
 	"internal/test/program/evilcc":         {"internal/sandbox/probe"},

@@ -100,7 +100,7 @@ func distance(a, b string) int {
 
 // control hands a subcommand to rdistcc-cm, which links the packages that it needs.
 func (s *settings) control(words []string) int {
-	file, ok := findSibling("rdistcc-cm", s.path)
+	file, ok := findSibling("rdistcc-cm", s.Path)
 	if !ok {
 		s.say(0, words[0], ": rdistcc-cm is neither beside rdistcc nor on PATH")
 		return reason.ExitGeneral

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // sayVar has the test program say what it was given, in place of its tests.
@@ -46,7 +48,7 @@ func TestEntryLeavesNoTrace(t *testing.T) {
 			cmd := exec.Command(rdistcc, cc, "a", "b")
 			cmd.Env = append(b.env, c.env, sayVar+"=1")
 			if nested != "" {
-				cmd.Env = append(cmd.Env, safeguard+"="+nested)
+				cmd.Env = append(cmd.Env, typed.Safeguard+"="+nested)
 			}
 			out, err := cmd.CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != c.want {

@@ -28,12 +28,17 @@ func (f *flow) local(why string, turn ipc.Turn) int {
 		return 128 + int(s)
 	}
 	f.rec.reason = why
-	if names := f.plan.SpecFiles(); len(names) > 0 && f.plan.FromHeader() && f.set.mode != ipc.ModeLocal {
+	if names := f.plan.SpecFiles(); len(names) > 0 && f.plan.FromHeader() && f.set.Mode != ipc.ModeLocal {
 		_ = f.respell(names) // hosts may be able to make the header, though it is made here
 	}
 	if f.conn == nil {
+		if _, _, ok := f.asked(); ok {
+			f.hangUp() // the manager has answered what is no longer asked
+		}
+	}
+	if f.conn == nil {
 		// Commands that need the manager report trouble with it; this one does not.
-		f.conn, _ = f.set.connect(f.plan.Makes != nil && f.set.mode != ipc.ModeLocal)
+		f.conn, _ = f.set.connect(f.plan.Makes != nil && f.set.Mode != ipc.ModeLocal)
 	}
 	f.announce()
 	if f.conn != nil && !f.askTurn(why, turn) {
@@ -50,7 +55,7 @@ func (f *flow) local(why string, turn ipc.Turn) int {
 
 // hint says, once a build, that hosts could compile what a link with ThinLTO has the linker compile. Without a manager there are none.
 func (f *flow) hint() {
-	if f.rec.reason != reason.LinkThin || f.conn == nil || f.set.mode == ipc.ModeLocal || tried(f.plan.Linked()) || olderLLVM(f.rec.compiler) || f.set.getenv("CCC_OVERRIDE_OPTIONS") != "" || configured(f.cc.file) {
+	if f.rec.reason != reason.LinkThin || f.conn == nil || f.set.Mode == ipc.ModeLocal || tried(f.plan.Linked()) || olderLLVM(f.rec.compiler) || f.set.getenv("CCC_OVERRIDE_OPTIONS") != "" || configured(f.cc.file) {
 		return
 	}
 	const line = "links with -flto=thin compile here; with lld 21 or later hosts can do that (rdistcc help lto)"
@@ -81,7 +86,7 @@ func olderLLVM(path string) bool {
 // reports whether the manager is still there.
 func (f *flow) askTurn(why string, turn ipc.Turn) bool {
 	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: why, Turn: turn, Compiler: f.rec.compiler,
-		Source: f.rec.source, Output: f.rec.output, Build: f.set.build, Link: f.set.link, Closed: f.slot != nil && f.slot.closed}).Append(nil))
+		Source: f.rec.source, Output: f.rec.output, Build: f.set.Build, Link: f.set.Link, Closed: f.slot != nil && f.slot.closed}).Append(nil))
 	if err != nil {
 		return false
 	}
@@ -111,8 +116,8 @@ func (f *flow) fallback(here *ipc.GoLocal) int {
 		return 128 + int(s)
 	}
 	f.rec.reason, f.rec.host = here.Reason, here.Host
-	forbidden, by := f.set.fallback == ipc.FallbackForbidden, "; not compiled here ("+f.set.forbiddenBy+")"
-	if here.NoFallback && f.set.fallback == ipc.FallbackUnsaid {
+	forbidden, by := f.set.Fallback == ipc.FallbackForbidden, "; not compiled here ("+f.set.ForbiddenBy+")"
+	if here.NoFallback && f.set.Fallback == ipc.FallbackUnsaid {
 		forbidden, by = true, "; not compiled here (fallback.allow is off; RDISTCC_FALLBACK=1 overrides it)"
 	}
 	if forbidden && (here.Trouble || here.Code != 0) {

@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // flow is one command on its way through this program.
@@ -94,7 +95,7 @@ func (f *flow) try() (*result, *detour) {
 	if !rereadable(f.plan.Source) {
 		return nil, byRule(reason.Stdin)
 	}
-	if f.set.mode == ipc.ModeLocal {
+	if f.set.Mode == ipc.ModeLocal {
 		return nil, byRule(reason.Mode)
 	}
 	if f.plan.Text != "" && f.plan.Sources != "" {
@@ -200,7 +201,7 @@ func (f *flow) here(d *detour) int {
 
 // makePlan works out what the command asks for.
 func (f *flow) makePlan() {
-	real := realPath(f.cmd.file)
+	real := typed.RealPath(f.cmd.file)
 	f.cc = f.cmd
 	if behind, path, ok := f.set.behindScript(f.cmd, real); ok {
 		f.cc, real = behind, path
@@ -232,7 +233,7 @@ func (f *flow) makePlan() {
 // bySources reports whether the job uses the sources form. A device as the output is
 // for the client alone.
 func (f *flow) bySources() bool {
-	return f.slot.Tree && f.set.inputs != inputsText && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Main(), "/dev/")
+	return f.slot.Tree && f.set.Inputs != typed.InputsText && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Main(), "/dev/")
 }
 
 // fill builds the job in its form. A non-empty reason means that the command must run here.
@@ -295,7 +296,7 @@ func (f *flow) finish(code int) {
 // report tells the user about a finished job.
 func (f *flow) report() {
 	f.rec.write(f.set)
-	if f.set.verbose >= 2 {
+	if f.set.Verbose >= 2 {
 		f.set.say(2, f.cmd.argv[0], " ", f.rec.source, ": ", f.rec.where(), ", exit ", itoa(f.rec.exit), ", ", itoa(int(f.rec.total.Milliseconds())), " ms")
 	}
 }

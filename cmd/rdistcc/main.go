@@ -3,7 +3,7 @@
 //
 // It is started once for each source file, so it is small and links little: what a
 // subcommand needs lives in rdistcc-cm. Only this file, settings.go and run.go look at
-// the process they run in; package entrypoint begins it.
+// the process they run in; package quick begins it, and mostly is all of it.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/entrypoint"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // version is set by the Makefile. Without it, as after a plain go build, rdistcc-cm is asked
@@ -33,7 +34,7 @@ func run(argv, env []string) int {
 		return reason.ExitArguments
 	}
 	name := argv[0]
-	if called := base(name); !strings.HasPrefix(called, "rdistcc") {
+	if called := typed.Base(name); !strings.HasPrefix(called, "rdistcc") {
 		return set.masquerade(called, name, argv[1:])
 	} else if called == distributor {
 		return set.control(append([]string{"dtlto"}, argv[1:]...))
@@ -46,7 +47,7 @@ func run(argv, env []string) int {
 		return set.asMake(argv[1:], s)
 	}
 	switch word := argv[1]; {
-	case base(word) == ownName: // CMake's launcher before a CC that has it already
+	case typed.Base(word) == typed.OwnName: // CMake's launcher before a CC that has it already
 		return run(argv[1:], env)
 	// To cc, -h is an option of the linker's, with a value, and -help means nothing: alone, they are meant for us.
 	case word == "--help", len(argv) == 2 && (word == "help" || word == "-h" || word == "-help"):
@@ -66,7 +67,7 @@ func run(argv, env []string) int {
 func (s *settings) tellVersion() int {
 	v := version
 	if v == "" {
-		if _, ok := findSibling("rdistcc-cm", s.path); ok {
+		if _, ok := findSibling("rdistcc-cm", s.Path); ok {
 			return s.control([]string{"--version"})
 		}
 		v = "devel"
@@ -97,13 +98,13 @@ func (s *settings) compile(name string, args []string) int {
 	return s.distribute(c)
 }
 
-// find resolves a compiler's name to a command; behind is as in findProgram. A code other
+// find resolves a compiler's name to a command; behind is as in typed.FindProgram. A code other
 // than 0 is the exit status when there is no such program.
 func (s *settings) find(name string, args []string, behind bool) (c command, code int) {
-	file, path, code := findProgram(name, s.path, self(), behind)
+	file, path, code := typed.FindProgram(name, s.Path, self(), behind)
 	switch code {
 	case 0:
-	case exitNotExecutable:
+	case typed.ExitNotExecutable:
 		s.say(0, name, ": not executable")
 	default:
 		if c := meant(name); c != "" && !behind {
@@ -122,14 +123,14 @@ func (s *settings) find(name string, args []string, behind bool) (c command, cod
 // distribute refuses a compiler that is rdistcc again, then does the job.
 func (s *settings) distribute(c command) int {
 	switch {
-	case s.level >= maxNesting:
+	case s.Level >= maxNesting:
 		s.say(0, c.argv[0], ": calls rdistcc again and again (", c.file, "); name the real compiler")
 		return reason.ExitRecursion
-	case s.level > 0:
+	case s.Level > 0:
 		// Called from a script that an outer rdistcc runs: the outer one accounts for the job.
 		return s.replace(c)
 	}
-	for _, line := range s.complaints {
+	for _, line := range s.Complaints {
 		if s.news(line) {
 			s.say(1, line)
 		}

@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // announce tells the manager of a command that makes a precompiled header here, before it runs: hosts can then make the same
 // one for compiles that use it.
 func (f *flow) announce() {
-	if f.plan.Makes == nil || f.conn == nil || f.set.mode == ipc.ModeLocal {
+	if f.plan.Makes == nil || f.conn == nil || f.set.Mode == ipc.ModeLocal {
 		return
 	}
 	cwd := workingDir(f.set)
 	if cwd == "" {
 		return
 	}
-	l := &ipc.Lease{Version: ipc.Version, Hosts: f.set.hostText(), Mode: f.set.mode, Compiler: absolute(f.cc.file, cwd), Source: f.plan.Source, Cwd: cwd,
-		IOTimeoutMS: f.set.ioTimeoutMS, Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.build, Command: f.command(cwd)}
+	l := &ipc.Lease{Version: ipc.Version, Hosts: f.set.hostText(), Mode: f.set.Mode, Compiler: typed.Absolute(f.cc.file, cwd), Source: f.plan.Source, Cwd: cwd,
+		IOTimeoutMS: f.set.IOTimeoutMS, Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.Build, Command: f.typed(cwd).Command(&f.plan)}
 	f.announced = l.Command != nil && f.conn.Send(l.AppendMaking(nil)) == nil
 }
 

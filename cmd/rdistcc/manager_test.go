@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,6 +18,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/plain"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // testManager is a manager without a farm: it compiles a job itself, with the
@@ -42,6 +45,7 @@ type testManager struct {
 	finishes []ipc.Finish
 	bodies   []*job.Body
 	lost     int // connections that ended without Finish
+	reads    int // commands that a manager reads for the wrapper
 
 	driver string // give leases the recipe of what they run first, by this gcc
 	tree   bool   // wants the sources form
@@ -103,10 +107,27 @@ func (m *testManager) wait() {
 	m.wg.Wait()
 }
 
+// read returns the Lease that a manager makes of a Whole, or nil if it leaves the command to the wrapper.
+func (m *testManager) read(c *ipcserver.Conn, fields []byte) []byte {
+	var w ipc.Whole
+	m.check(w.Parse(fields))
+	peer, err := c.Peer()
+	m.check(err)
+	command := plain.Read(&w, int(peer.Pid))
+	if command == nil {
+		return nil
+	}
+	m.mu.Lock()
+	m.reads++
+	m.mu.Unlock()
+	return command.Lease.Append(nil)
+}
+
 func (m *testManager) serve(c *ipcserver.Conn) {
 	defer c.Close()
 	var lease ipc.Lease
 	var source, sink *os.File
+	var read []byte // the Lease that a manager makes of the command; nil: none
 	for {
 		k, fields, err := c.Recv()
 		if err != nil {
@@ -116,7 +137,13 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			return
 		}
 		switch k {
+		case ipc.KindWhole:
+			read = m.read(c, fields)
+			m.check(c.Send(ipc.AppendBare(nil, ipc.KindAsk)))
 		case ipc.KindLease:
+			if whole := slices.Clone(fields); read != nil && !bytes.Equal(whole, read[ipc.HeaderLen:]) {
+				m.t.Errorf("the manager reads this command as\n%q\nthe wrapper as\n%q", read[ipc.HeaderLen:], whole)
+			}
 			m.check(lease.Parse(fields))
 			m.mu.Lock()
 			m.leases = append(m.leases, lease)
@@ -295,7 +322,7 @@ func (m *testManager) compileTree(lease *ipc.Lease, s *ipc.Submit, source, sink 
 	m.mu.Unlock()
 	text := slot[s.TextOff:]
 	for _, f := range body.Files {
-		b, err := os.ReadFile(absolute(f.Name, body.Cwd))
+		b, err := os.ReadFile(typed.Absolute(f.Name, body.Cwd))
 		m.check(err)
 		if f.Same == 0 && f.Len != 0 && !bytes.Equal(b, text[:f.Len]) {
 			m.t.Errorf("%s travels with another content", f.Name)
@@ -310,7 +337,7 @@ func (m *testManager) compileTree(lease *ipc.Lease, s *ipc.Submit, source, sink 
 		res.Exit = m.speaks.exit
 		outputs := map[string]int{}
 		if res.Exit == 0 {
-			outputs[absolute(body.Files[0].Name, body.Cwd)] = 0
+			outputs[typed.Absolute(body.Files[0].Name, body.Cwd)] = 0
 		}
 		m.answer(res, sink, nil, []byte(m.speaks.stderr), outputs)
 		return res
@@ -324,7 +351,7 @@ func (m *testManager) compileTree(lease *ipc.Lease, s *ipc.Submit, source, sink 
 	res.Exit = uint8(cmd.ProcessState.ExitCode())
 	outputs := map[string]int{}
 	for i, o := range body.Outputs {
-		outputs[absolute(o.Name, body.Cwd)] = i
+		outputs[typed.Absolute(o.Name, body.Cwd)] = i
 	}
 	m.answer(res, sink, stdout.Bytes(), stderr.Bytes(), outputs)
 	for name := range outputs {

@@ -20,7 +20,7 @@ const (
 // news reports whether line is to be said, because it has not been said in this build yet, and notes that it is now. What the file
 // cannot tell is news.
 func (s *settings) news(line string) bool {
-	if s.verbose < 1 {
+	if s.Verbose < 1 {
 		return false
 	}
 	dir, err := s.stateDir()
@@ -58,7 +58,7 @@ func (s *settings) news(line string) bool {
 
 // toldEntry returns what stands in the file for a line that this build has been told.
 func (s *settings) toldEntry(line string) string {
-	build := s.build
+	build := s.Build
 	if build == "" {
 		build = strconv.Itoa(outermostGroup())
 	}

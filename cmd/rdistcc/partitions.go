@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // With LTO gcc compiles in the link: its lto-wrapper divides the program into partitions, writes a makefile with one compile for each,
@@ -33,7 +34,7 @@ const maxPartitions = 256
 // its compiles ours. Without a number gcc compiles one partition after the other, unless it finds a jobserver: then it gets one. The
 // caller closes what is in files after the standard ones when the command has begun.
 func (f *flow) offersPartitions(env []string, files []uintptr) ([]string, []uintptr) {
-	if f.rec.reason != reason.Link || f.plan.Driver.Family != compile.GCC || f.set.mode == ipc.ModeLocal {
+	if f.rec.reason != reason.Link || f.plan.Driver.Family != compile.GCC || f.set.Mode == ipc.ModeLocal {
 		return env, files
 	}
 	for _, name := range setByDriver {
@@ -41,8 +42,8 @@ func (f *flow) offersPartitions(env []string, files []uintptr) ([]string, []uint
 			return env, files // it could not be told apart from the driver's
 		}
 	}
-	me, err := readlink("/proc/self/exe")
-	if err != nil || strings.ContainsAny(me, "'\n$") || !strings.HasPrefix(base(me), ownName) {
+	me, err := typed.Readlink("/proc/self/exe")
+	if err != nil || strings.ContainsAny(me, "'\n$") || !strings.HasPrefix(typed.Base(me), typed.OwnName) {
 		return env, files
 	}
 	before := f.set.getenv("MAKE") + "\n" + f.set.getenv("LIBRARY_PATH") + "\n"
@@ -57,7 +58,7 @@ func (f *flow) offersPartitions(env []string, files []uintptr) ([]string, []uint
 			before += "ours"
 		}
 	}
-	return append(env, "MAKE="+me, linkEnv+"="+before, ipc.PartVariable+"="+absolute(f.plan.Linked(), workingDir(f.set))), files
+	return append(env, "MAKE="+me, linkEnv+"="+before, ipc.PartVariable+"="+typed.Absolute(f.plan.Linked(), workingDir(f.set))), files
 }
 
 // hasJobserver reports whether a make above us gives the command places.
@@ -87,7 +88,7 @@ next:
 func (s *settings) asMake(words []string, before string) int {
 	maker, rest, _ := strings.Cut(before, "\n")
 	libraries, ours, _ := strings.Cut(rest, "\n")
-	s.env = without(without(s.env, linkEnv, safeguard, "MAKE", "LIBRARY_PATH"), setByDriver[:]...)
+	s.env = without(without(s.env, linkEnv, typed.Safeguard, "MAKE", "LIBRARY_PATH"), setByDriver[:]...)
 	if libraries != "" {
 		s.env = append(s.env, "LIBRARY_PATH="+libraries)
 	}
@@ -107,7 +108,7 @@ func (s *settings) asMake(words []string, before string) int {
 			s.widen(words, n)
 		}
 	}
-	file, _, code := findProgram(maker, s.path, self(), false)
+	file, _, code := typed.FindProgram(maker, s.Path, self(), false)
 	if code != 0 {
 		return code // lto-wrapper does without make then
 	}
@@ -119,7 +120,7 @@ func (s *settings) asMake(words []string, before string) int {
 func toFarm(makefile string) int {
 	const compiles = " '-xlto' '-c' "
 	b, err := os.ReadFile(makefile)
-	me, linkErr := readlink("/proc/self/exe")
+	me, linkErr := typed.Readlink("/proc/self/exe")
 	if err != nil || linkErr != nil || strings.Contains(string(b), "-save-temps") {
 		return 0
 	}

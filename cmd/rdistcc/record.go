@@ -40,14 +40,14 @@ type record struct {
 // write appends the record to RDISTCC_REPORT and RDISTCC_TRACE. A file that
 // cannot be written costs a line, not the build.
 func (r *record) write(s *settings) {
-	if s.report != "" {
-		if err := appendFile(s.report, append(oneLine(r.where()), '\n')); err != nil {
-			s.say(1, "RDISTCC_REPORT=", s.report, ": ", err.Error())
+	if s.Report != "" {
+		if err := appendFile(s.Report, append(oneLine(r.where()), '\n')); err != nil {
+			s.say(1, "RDISTCC_REPORT=", s.Report, ": ", err.Error())
 		}
 	}
-	if s.trace != "" {
-		if err := appendFile(s.trace, r.appendJSON(nil)); err != nil {
-			s.say(1, "RDISTCC_TRACE=", s.trace, ": ", err.Error())
+	if s.Trace != "" {
+		if err := appendFile(s.Trace, r.appendJSON(nil)); err != nil {
+			s.say(1, "RDISTCC_TRACE=", s.Trace, ": ", err.Error())
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // startRefusal says why a manager ended at its start, in the manager's own words: a wrong
@@ -77,11 +78,11 @@ func (s *settings) edited(line string, then time.Time) bool {
 	if !ok || !strings.HasPrefix(file, "/") {
 		return false
 	}
-	if own := s.getenv("RDISTCC_CONFIG"); own != "" && absolute(own, workingDir(s)) != file {
+	if own := s.getenv("RDISTCC_CONFIG"); own != "" && typed.Absolute(own, workingDir(s)) != file {
 		return true
 	}
 	var st syscall.Stat_t
-	if stat(file, &st) != nil {
+	if typed.Stat(file, &st) != nil {
 		return !strings.HasSuffix(line, syscall.ENOENT.Error())
 	}
 	return time.Unix(st.Ctim.Unix()).After(then)

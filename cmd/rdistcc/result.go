@@ -109,7 +109,7 @@ func (f *flow) placeAll(r *result) error {
 	if r.Exit != 0 {
 		said, _ := readOut(f.slot.sink, r.Stderr)
 		err := f.plan.Failed(int(r.Exit), func(i int) bool { return there&(1<<i) != 0 }, said, syscall.Getenv)
-		if err != nil && !f.set.skipRetry && !f.slot.Fast {
+		if err != nil && !f.set.SkipRetry && !f.slot.Fast {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // below holds what clang's driver looks at below the roots that a command names
@@ -94,7 +95,7 @@ func (f *flow) ownTarget(target string) bool {
 // their own copy of that.
 func (f *flow) apart(root string) bool {
 	var st syscall.Stat_t
-	if root == "" || stat(root+"/etc/env.d/gcc", &st) == nil { // Gentoo says there which gcc it uses
+	if root == "" || typed.Stat(root+"/etc/env.d/gcc", &st) == nil { // Gentoo says there which gcc it uses
 		return false
 	}
 	for _, dir := range [...]string{"", "/lib", "/lib64", "/lib32", "/libx32", "/opt"} {
@@ -104,7 +105,7 @@ func (f *flow) apart(root string) bool {
 			}
 		}
 	}
-	first, _, _ := strings.Cut(strings.TrimLeft(absolute(root, f.slot.cwd), "/"), "/")
+	first, _, _ := strings.Cut(strings.TrimLeft(typed.Absolute(root, f.slot.cwd), "/"), "/")
 	return !sources.SystemLink("/" + first)
 }
 
@@ -140,7 +141,7 @@ func (b *below) installation(dir string, deep int) {
 			continue
 		}
 		var st syscall.Stat_t
-		if stat(dir+"/"+name, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+		if typed.Stat(dir+"/"+name, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
 			b.installation(dir+"/"+name, deep-1)
 		}
 	}
@@ -151,14 +152,14 @@ func (b *below) installation(dir string, deep int) {
 func (b *below) libraries(root string) {
 	for _, lib := range [...]string{"/lib", "/lib64", "/lib32", "/libx32"} {
 		var st syscall.Stat_t
-		if stat(root+lib, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+		if typed.Stat(root+lib, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
 			continue
 		}
 		b.dirs = append(b.dirs, root+lib)
 		b.files = append(b.files, root+lib+"/crtfastmath.o")
 		names, _ := compile.ListDir(root + lib)
 		for _, name := range names {
-			if dir := root + lib + "/" + name; strings.Contains(name, "-linux") && stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+			if dir := root + lib + "/" + name; strings.Contains(name, "-linux") && typed.Stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
 				b.dirs = append(b.dirs, dir)
 				b.files = append(b.files, dir+"/crtfastmath.o")
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/entrypoint"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // command is something to execute: a file, and its argument words from argv[0].
@@ -58,9 +59,9 @@ func become(file string, argv, env []string) error {
 func (s *settings) cannotRun(c command, err error) int {
 	s.say(0, c.argv[0], ": ", err.Error())
 	if err == syscall.ENOENT {
-		return exitNotFound // also a script whose interpreter is missing, as in a shell
+		return typed.ExitNotFound // also a script whose interpreter is missing, as in a shell
 	}
-	return exitNotExecutable
+	return typed.ExitNotExecutable
 }
 
 // start runs c as a child with the given standard descriptors.

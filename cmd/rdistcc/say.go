@@ -11,7 +11,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // to RDISTCC_LOG if that is set, else to standard error (under ccache, to the descriptor
 // that ccache names). It is a single write, so that lines of parallel jobs do not mix.
 func (s *settings) say(level int, words ...string) {
-	if s.verbose < level {
+	if s.Verbose < level {
 		return
 	}
 	line := []byte("rdistcc: ")
@@ -24,22 +24,22 @@ func (s *settings) say(level int, words ...string) {
 		}
 	}
 	line = append(line, '\n')
-	if s.log != "" {
-		err := appendFile(s.log, line)
+	if s.Log != "" {
+		err := appendFile(s.Log, line)
 		if err == nil {
 			return
 		}
-		log := s.log
-		s.log = ""
+		log := s.Log
+		s.Log = ""
 		s.say(1, "RDISTCC_LOG=", log, ": ", err.Error(), "; writing to standard error")
 	}
 	for len(line) > 0 {
-		n, err := syscall.Write(s.errFD, line)
+		n, err := syscall.Write(s.ErrFD, line)
 		if err == syscall.EINTR {
 			continue
 		}
-		if err == syscall.EBADF && s.errFD != 2 {
-			s.errFD = 2 // UNCACHED_ERR_FD of a ccache that has closed it
+		if err == syscall.EBADF && s.ErrFD != 2 {
+			s.ErrFD = 2 // UNCACHED_ERR_FD of a ccache that has closed it
 			continue
 		}
 		if err != nil {

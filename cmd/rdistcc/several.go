@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // Bounds of a command that is taken apart; a command beyond them runs whole.
@@ -23,7 +24,7 @@ const (
 // several takes the command apart if it has several sources, or links what it compiles.
 // It returns nil if neither is the case or the command must not be taken apart.
 func (f *flow) several() *compile.Several {
-	if !f.plan.Several || f.set.mode == ipc.ModeLocal {
+	if !f.plan.Several || f.set.Mode == ipc.ModeLocal {
 		return nil
 	}
 	words, size := f.plan.Whole(), 0 // response files are read once: their words must not change in between
@@ -245,7 +246,7 @@ func (f *flow) words(r *result) (w segments, d *detour) {
 		return w, byRule(reason.Diagnostics)
 	}
 	for line := range bytes.Lines(w.stderr) {
-		if bytes.HasPrefix(line, []byte(base(f.cc.argv[0])+": ")) || bytes.HasPrefix(line, []byte("clang")) {
+		if bytes.HasPrefix(line, []byte(typed.Base(f.cc.argv[0])+": ")) || bytes.HasPrefix(line, []byte("clang")) {
 			return w, byRule(reason.Diagnostics)
 		}
 	}
@@ -309,10 +310,10 @@ func (f *flow) tempDir(gcc bool) string {
 		switch {
 		case dir == "" || gcc && name == "TEMPDIR":
 			continue
-		case gcc && (stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR || syscall.Access(dir, 7 /* R_OK | W_OK | X_OK */) != nil):
+		case gcc && (typed.Stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR || syscall.Access(dir, 7 /* R_OK | W_OK | X_OK */) != nil):
 			continue
 		}
-		return absolute(dir, workingDir(f.set))
+		return typed.Absolute(dir, workingDir(f.set))
 	}
 	return "/tmp"
 }

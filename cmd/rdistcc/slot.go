@@ -1,13 +1,13 @@
 package main
 
 import (
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/quick"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // slot is leased memory: outgoing data is written to source, the result is read from sink.
@@ -21,6 +21,16 @@ type slot struct {
 	closed bool
 }
 
+// typed returns what the manager is told of the command beside its plan.
+func (f *flow) typed(cwd string) *typed.Command {
+	return &typed.Command{
+		Settings: f.set.Settings, Env: f.set.env, Path: f.set.childPath, Hosts: f.set.hostText(),
+		File: f.cc.file, Argv0: f.cc.argv[0], Real: f.rec.compiler, Cwd: cwd, Source: f.rec.source, Output: f.rec.output,
+		Plugins: f.plugins, PluginDir: f.pluginDir,
+		Terminal: func() bool { return isTerminal(2) }, Look: func() ipc.View { return ipc.Look(".") },
+	}
+}
+
 // lease asks the manager for a slot and a host. A result other than nil says that the
 // command runs here; it is the manager's answer, or ours when there is no manager.
 func (f *flow) lease() *ipc.GoLocal {
@@ -29,23 +39,9 @@ func (f *flow) lease() *ipc.GoLocal {
 	if cwd == "" {
 		return &ipc.GoLocal{Reason: reasonDirectory}
 	}
-	list, _, _ := f.plan.SharedList(compile.KeepsMacrosFrom)
-	words, names, ok := f.plan.Shared(compile.KeepsMacrosFrom)
-	if len(list) > ipc.MaxWords {
-		list = nil
-	}
-	if len(words) > ipc.MaxWords || !ok || f.plan.Text != "" {
-		words = nil
-	}
-	names.Source = f.plan.Source
-	kind, fields, here := f.request(&ipc.Lease{
-		Version: ipc.Version, Hosts: f.set.hostText(), Mode: f.set.mode, Fallback: f.set.fallback,
-		Compiler: absolute(f.cc.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
-		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
-		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",
-		Machine: f.plan.Machine(), Unlisted: f.plan.Unlisted, Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.build, Cache: f.set.cache, Base: f.set.base,
-		Plugins: f.plugins, PluginDir: f.pluginDir, Link: f.set.link, Command: f.command(cwd),
-	})
+	c := f.typed(cwd)
+	l, names := c.Lease(&f.plan)
+	kind, fields, here := f.request(l)
 	if here != nil {
 		return here
 	}
@@ -84,71 +80,44 @@ func (f *flow) lease() *ipc.GoLocal {
 	return f.lostManager(ipc.ErrMalformed)
 }
 
-// sumOfNames returns a sum over the names of variables, in any order (FNV-1a of each).
-func sumOfNames(env []string) (sum uint64) {
-	for _, kv := range env {
-		h := uint64(14695981039346656037)
-		for i := 0; i < len(kv) && kv[i] != '='; i++ {
-			h = (h ^ uint64(kv[i])) * 1099511628211
-		}
-		sum += h
-	}
-	return sum
-}
-
-// maxFile is the least file size limit (RLIMIT_FSIZE) with which the manager makes the job of
-// a command, in bytes.
-const maxFile = 1 << 40
-
-// maxCommand bounds the words of a command that the manager turns into a job by itself, in
-// bytes: they share a frame with other fields.
-const maxCommand = 512 << 10
-
-// command returns what the manager needs to make the job by itself, or nil where it must not.
-func (f *flow) command(cwd string) *ipc.Command {
-	if f.set.inputs != "" || f.plan.Sources != "" || f.plan.Raw && !f.plan.Assembly() || strings.HasPrefix(f.plan.Main(), "/dev/") {
-		return nil
-	}
-	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd, f.plan.Driver.Tidy), Names: sumOfNames(f.set.env),
-		Terminal: isTerminal(2), Words: f.set.skipRetry, View: ipc.Look(".")}
-	// What is too big for a file is too big for a slot, and is compiled here.
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < maxFile {
-		return nil
-	}
-	size := 0
-	for _, w := range c.Args {
-		size += len(w)
-	}
-	if len(c.Env) > ipc.MaxWords || size > maxCommand {
-		return nil
-	}
-	for _, kv := range f.set.env {
-		// No host can tell what the loader of the compiler here would print because of these.
-		if strings.HasPrefix(kv, "LD_") && !strings.HasPrefix(kv, "LD_LIBRARY_PATH=") || strings.HasPrefix(kv, "GLIBC_TUNABLES=") {
-			return nil
-		}
-	}
-	return c
-}
-
 // maxMeets bounds how often a command may meet an older manager although its successor serves: while the socket goes from
 // one to the other, both accept.
 const maxMeets = 4
 
+// asked returns the manager's answer to this process's command if it was asked before the runtime has started. ok is false if it
+// was not, or if a Lease is what it wants now: on f.conn, if that is still there.
+func (f *flow) asked() (kind ipc.Kind, fields []byte, ok bool) {
+	conn := quick.Left()
+	if conn == nil {
+		return 0, nil, false
+	}
+	f.conn = conn
+	f.in.holds(conn, 0)
+	kind, fields, err := conn.Recv()
+	if err != nil || otherVersion(kind, fields) {
+		f.hangUp() // what that means, the next connection will show
+		return 0, nil, false
+	}
+	return kind, fields, kind != ipc.KindAsk
+}
+
 // request connects, sends l and returns the manager's answer. A manager older than us is
 // replaced, and its successor's answer counts.
 func (f *flow) request(l *ipc.Lease) (kind ipc.Kind, fields []byte, here *ipc.GoLocal) {
+	if kind, fields, ok := f.asked(); ok {
+		return kind, fields, nil
+	}
 	frame := l.Append(nil)
 	for meets := 1; ; meets++ {
-		conn, err := f.set.connect(true)
-		if err != nil {
-			return 0, nil, f.noManager(err)
+		var err error
+		if f.conn == nil {
+			if f.conn, err = f.set.connect(true); err != nil {
+				return 0, nil, f.noManager(err)
+			}
+			f.in.holds(f.conn, 0)
 		}
-		f.conn = conn
-		f.in.holds(conn, 0)
-		if err = conn.Send(frame); err == nil {
-			kind, fields, err = conn.Recv()
+		if err = f.conn.Send(frame); err == nil {
+			kind, fields, err = f.conn.Recv()
 		}
 		if err != nil {
 			return 0, nil, f.lostManager(err)

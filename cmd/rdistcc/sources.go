@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // collect fills the slot in the sources form: the command as it was typed, and the files
@@ -141,7 +142,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	s := f.slot
 	body := &job.Body{
 		Argv0: f.cc.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Front: f.front, Language: f.plan.Language,
-		Name: base(f.plan.Source), Cwd: s.cwd, Env: treeEnv(f.set.env, s.cwd, false), Outputs: f.plan.Outputs,
+		Name: typed.Base(f.plan.Source), Cwd: s.cwd, Env: typed.TreeEnv(f.set.env, s.cwd, false), Outputs: f.plan.Outputs,
 	}
 	o := &sources.Options{
 		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd,
@@ -157,7 +158,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	for _, dir := range o.Dirs {
 		var st syscall.Stat_t
 		switch {
-		case stat(dir, &st) != nil:
+		case typed.Stat(dir, &st) != nil:
 		case st.Mode&syscall.S_IFMT == syscall.S_IFDIR:
 			body.Dirs = append(body.Dirs, dir)
 		case f.plan.Driver.Family == compile.Clang:
@@ -180,7 +181,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		// no file that the job brings would create one.
 		for _, dir := range o.Own() {
 			var st syscall.Stat_t
-			if stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+			if typed.Stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
 				body.Dirs = append(body.Dirs, dir)
 			}
 		}
@@ -241,7 +242,7 @@ func (f *flow) outputDirs() bool {
 			continue
 		}
 		var st syscall.Stat_t
-		if stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+		if typed.Stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
 			return false
 		}
 		last = dir
@@ -293,23 +294,4 @@ func (f *flow) askSearch() string {
 		words = append(words, w)
 	}
 	return f.ask(command{file: f.cc.file, argv: words})
-}
-
-// treeEnv returns the part of our environment that a compiler in a tree gets: what chooses
-// its headers, its date, and the look of its messages.
-func treeEnv(env []string, cwd string, tidy bool) []string {
-	var out []string
-	for _, kv := range env {
-		name, value, ok := strings.Cut(kv, "=")
-		if !ok || !compile.GoesWithSources(name) && !(tidy && compile.GoesWithTidy(name)) {
-			continue
-		}
-		if name == "PWD" && value != cwd {
-			if dir, ok := unit.Shared(value); !ok || dir == value {
-				continue // compilers do not believe such a PWD
-			}
-		}
-		out = append(out, kv)
-	}
-	return out
 }

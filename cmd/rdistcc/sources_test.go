@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
@@ -375,7 +376,7 @@ func TestOnATerminal(t *testing.T) {
 // What a terminal puts into the environment must not have a host refuse the job.
 func TestEnvironmentThatGoes(t *testing.T) {
 	env := []string{"LC_TERMINAL_VERSION=3.4", "LC_my=x", "LANG=C", "LC_CTYPE=C.UTF-8", "LANG", "PWD=/w", "PWD=/other", "CPATH=/i", "SOURCE_DATE_EPOCH=1", "HOME=/h"}
-	if got, want := treeEnv(env, "/w", false), []string{"LANG=C", "LC_CTYPE=C.UTF-8", "PWD=/w", "CPATH=/i", "SOURCE_DATE_EPOCH=1"}; !slices.Equal(got, want) {
+	if got, want := typed.TreeEnv(env, "/w", false), []string{"LANG=C", "LC_CTYPE=C.UTF-8", "PWD=/w", "CPATH=/i", "SOURCE_DATE_EPOCH=1"}; !slices.Equal(got, want) {
 		t.Errorf("with sources: %q, want %q", got, want)
 	}
 	if got, want := remoteEnv(env), []string{"LANG=C", "LC_CTYPE=C.UTF-8", "SOURCE_DATE_EPOCH=1"}; !slices.Equal(got, want) {

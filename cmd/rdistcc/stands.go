@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // stands reports whether a result is what the compiler here would have produced, including
@@ -46,7 +47,7 @@ func isCut(words []byte) bool {
 }
 
 // takesWords reports whether the host's messages are good enough, whatever they are.
-func (f *flow) takesWords() bool { return f.set.skipRetry || f.slot.Fast }
+func (f *flow) takesWords() bool { return f.set.SkipRetry || f.slot.Fast }
 
 // maxWords is more than anyone reads, in bytes.
 const maxWords = 16 << 20
@@ -183,7 +184,7 @@ func localeInstalled(name string) bool {
 		return true
 	}
 	var st syscall.Stat_t
-	if stat("/usr/lib/locale/"+file, &st) == nil || stat("/usr/lib/locale/"+name, &st) == nil {
+	if typed.Stat("/usr/lib/locale/"+file, &st) == nil || typed.Stat("/usr/lib/locale/"+name, &st) == nil {
 		return true
 	}
 	const archive = "/usr/lib/locale/locale-archive"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // Bounds for starting a manager.
@@ -114,7 +115,7 @@ func flockWithin(fd int, limit time.Duration) bool {
 
 // spawnManager starts rdistcc-cm, detached and with further words, and waits until it serves.
 func (s *settings) spawnManager(path, dir string, words ...string) error {
-	file, ok := findSibling("rdistcc-cm", s.path)
+	file, ok := findSibling("rdistcc-cm", s.Path)
 	if !ok {
 		return managerError("rdistcc-cm is neither beside rdistcc nor on PATH")
 	}
@@ -138,7 +139,7 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 	// What a build passes on to its children (make's jobserver, pipes that somebody reads to
 	// the end) must not reach a process that outlives the build.
 	restore := closeOnExec()
-	pid, err := startProgram(file, append([]string{"rdistcc-cm", "--socket", absolute(path, cwd)}, words...),
+	pid, err := startProgram(file, append([]string{"rdistcc-cm", "--socket", typed.Absolute(path, cwd)}, words...),
 		&syscall.ProcAttr{
 			Dir:   "/", // a build tree can be unmounted
 			Env:   managerEnv(s.env, cwd),
@@ -172,11 +173,11 @@ func managerEnv(env []string, cwd string) []string {
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
 		switch name {
-		case safeguard, readyEnv, "PWD", "DISTCC_DIR": // its host list comes with each job
+		case typed.Safeguard, readyEnv, "PWD", "DISTCC_DIR": // its host list comes with each job
 			continue
 		case "HOME", "RDISTCC_CONFIG", "RDISTCC_DIR", "RDISTCC_CM_SOCKET", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME":
 			if value != "" {
-				kv = name + "=" + absolute(value, cwd)
+				kv = name + "=" + typed.Absolute(value, cwd)
 			}
 		}
 		out = append(out, kv)

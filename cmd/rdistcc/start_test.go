@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // managerMain is this test binary under the name rdistcc-cm: it records how it was started, does what
@@ -36,7 +37,7 @@ func managerMain() int {
 			open = append(open, fd.Name())
 		}
 	}
-	fmt.Fprintln(note, strings.Join(os.Args[1:], " "), cwd, int(sid) == os.Getpid(), strings.Join(open, ","), os.Getenv(safeguard), os.Getpid())
+	fmt.Fprintln(note, strings.Join(os.Args[1:], " "), cwd, int(sid) == os.Getpid(), strings.Join(open, ","), os.Getenv(typed.Safeguard), os.Getpid())
 	switch os.Getenv("MANAGER") {
 	case "fails":
 		fmt.Fprintln(os.Stderr, "no config")
@@ -79,6 +80,8 @@ func managerMain() int {
 				switch {
 				case err != nil || k == ipc.KindFinish:
 					return
+				case k == ipc.KindWhole:
+					err = c.Send(ipc.AppendBare(nil, ipc.KindAsk))
 				case k == ipc.KindLease:
 					err = c.Send((&ipc.GoLocal{Reason: "no-hosts", Code: reason.ExitNoHosts}).Append(nil))
 				case k == ipc.KindLocal:

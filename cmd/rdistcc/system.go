@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // pollFD is struct pollfd.
@@ -143,7 +144,7 @@ func workingDir(s *settings) string {
 	pwd := s.getenv("PWD")
 	if shared, _ := unit.Shared(pwd); strings.HasPrefix(shared, "/") {
 		var a, b syscall.Stat_t
-		if stat(pwd, &a) == nil && stat(".", &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
+		if typed.Stat(pwd, &a) == nil && typed.Stat(".", &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
 			return pwd
 		}
 	}

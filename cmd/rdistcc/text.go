@@ -9,6 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // preprocess fills the slot in the text form: the body, followed by the text straight from
@@ -19,7 +20,7 @@ func (f *flow) preprocess() (text *ipc.Submit, why string) {
 	s := f.slot
 	args, lang := f.plan.Remote(int(s.Major), s.cwd)
 	body := (&job.Body{
-		Argv0: f.cc.argv[0], Args: args, Language: lang, Name: base(f.plan.Source), Cwd: s.cwd,
+		Argv0: f.cc.argv[0], Args: args, Language: lang, Name: typed.Base(f.plan.Source), Cwd: s.cwd,
 		Env: remoteEnv(f.set.env), Outputs: f.plan.TextOutputs(),
 	}).Append(nil)
 	textOff := uint64(job.TextOffset(len(body)))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
 // toolParts are what gcc looks for in the directories of -B when it compiles, besides as and objcopy: the compilers
@@ -104,21 +105,21 @@ func (f *flow) gccTools(dirs []string) bool {
 // exists reports whether there may be something under a name; a name that ends with a slash is a directory's.
 func exists(name string) bool {
 	var st syscall.Stat_t
-	err := stat(name, &st)
+	err := typed.Stat(name, &st)
 	return err != syscall.ENOENT && err != syscall.ENOTDIR
 }
 
 // ownTool reports whether file is the program that gcc runs by this name without -B, as steps show it.
 func (f *flow) ownTool(steps [][]string, name, file string) bool {
 	for _, step := range steps {
-		if base(step[0]) != name {
+		if typed.Base(step[0]) != name {
 			continue
 		}
 		own := step[0]
 		if own == name {
-			own, _, _ = findProgram(name, f.set.getenv("PATH"), self(), false)
+			own, _, _ = typed.FindProgram(name, f.set.getenv("PATH"), self(), false)
 		}
-		return own != "" && realPath(own) == realPath(file)
+		return own != "" && typed.RealPath(own) == typed.RealPath(file)
 	}
 	return false
 }

@@ -49,7 +49,7 @@ func TestPrograms(t *testing.T) {
 
 // TestMakeLinks: the programs that mostly wait begin here.
 func TestMakeLinks(t *testing.T) {
-	for program, want := range map[string]string{"rdistcc": "entrypoint.short'", "rdistcc-cm": "entrypoint.long'", "rdistccd": "entrypoint.long'"} {
+	for program, want := range map[string]string{"rdistcc": "quick.start'", "rdistcc-cm": "entrypoint.long'", "rdistccd": "entrypoint.long'"} {
 		out, err := exec.Command("make", "-n", "-C", "../..", program).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("make %s: %v: %s does not contain %q", program, err, out, want)

@@ -47,6 +47,8 @@ func (c *client) serve() error {
 		switch f := f.(type) {
 		case *ipc.Lease:
 			err = c.onLease(f)
+		case *ipc.Whole:
+			err = c.onWhole(f)
 		case *ipc.Submit:
 			err = c.onSubmit(f)
 		case *ipc.Local:

@@ -94,8 +94,14 @@ func (c *client) sendKnown(k *known.Job, r *ipc.Result, fd int) error {
 	c.m.metrics.Inputs(how)
 	c.record.Inputs, c.record.Files = how, uint32(len(k.Set.Files))
 	c.record.Host = r.Host
-	leased := (&ipc.Leased{Job: c.id, Family: c.compiler.Family, Major: uint32(c.compiler.Major), Tree: true, Fast: c.m.live().Fast,
-		Known: true, Inputs: how, Files: uint32(len(k.Set.Files)), Unsure: k.Set.Unsure, Lacking: lacking(k, r)}).Append(nil)
+	var leased []byte
+	if c.plain != nil {
+		if p := c.plain.Place(r); p != nil {
+			leased = p.Append(nil)
+		}
+	}
+	leased = (&ipc.Leased{Job: c.id, Family: c.compiler.Family, Major: uint32(c.compiler.Major), Tree: true, Fast: c.m.live().Fast,
+		Known: true, Inputs: how, Files: uint32(len(k.Set.Files)), Unsure: k.Set.Unsure, Lacking: lacking(k, r)}).Append(leased)
 	if !r.Moved {
 		return c.SendFrame(r.Append(leased), fd) // both at once: the wrapper wakes up once
 	}

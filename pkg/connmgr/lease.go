@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/plain"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -108,6 +109,20 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.include(true) // for the next job, while the wrapper is busy
 	}
 	return err
+}
+
+// onWhole reads a command for its wrapper and answers the Lease that comes of it, unless that is the wrapper's to do.
+func (c *client) onWhole(w *ipc.Whole) error {
+	if c.id != 0 {
+		return errProtocol
+	}
+	if !c.foreign() {
+		c.plain = plain.Read(w, int(c.pid))
+	}
+	if c.plain == nil {
+		return c.SendFrame(ipc.AppendBare(nil, ipc.KindAsk))
+	}
+	return c.onLease(c.plain.Lease)
 }
 
 // prepare finds the job's hosts and toolchain, and starts the connections that it will need, while the

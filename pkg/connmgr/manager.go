@@ -4,6 +4,7 @@
 // Parts that can be understood alone have packages of their own:
 //
 //	ipc ipc/ipcserver socket     the local protocol, one wrapper's session, and the socket
+//	quick typed plain            the beginning of a wrapper; how a command comes to a lease, in either program
 //	lists compilers known        which hosts a job may go to; what its compiler is; what it reads
 //	farm link holdings           which host a job goes to; one connection to a host; which contents a host has
 //	outfit                       compilers of this machine for hosts that lack them
@@ -60,6 +61,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/outfit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/paired"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/plain"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/results"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/shelved"
@@ -133,13 +135,14 @@ type client struct {
 	asked    time.Time // when that came
 	list     *lists.List
 	compiler compilers.Compiler
-	query    *inputs.Query // that was answered by a doubt, or nil
-	sought   string        // a name of which the job's inputs take no account, or ""
-	later    bool          // its result was looked for before it was known what the hosts have
-	refused  string        // a tier that has a result which is not trusted, or ""
-	waits    int           // in vain, for compiles of other managers
-	named    names         // of the job's result
-	reads    *reads        // what it reads; nil: not known
+	query    *inputs.Query  // that was answered by a doubt, or nil
+	sought   string         // a name of which the job's inputs take no account, or ""
+	later    bool           // its result was looked for before it was known what the hosts have
+	refused  string         // a tier that has a result which is not trusted, or ""
+	waits    int            // in vain, for compiles of other managers
+	plain    *plain.Command // read for the wrapper; nil: the wrapper has sent the lease
+	named    names          // of the job's result
+	reads    *reads         // what it reads; nil: not known
 	here     ranHere
 
 	// its memory, and what it counts as

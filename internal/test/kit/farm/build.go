@@ -60,11 +60,11 @@ func link(program string) []string {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		return nil
 	}
-	begin := map[string]string{"rdistcc": "short", "rdistcc-cm": "long", "rdistccd": "long"}[program]
+	begin := map[string]string{"rdistcc": "pkg/connmgr/quick.start", "rdistcc-cm": "internal/entrypoint.long", "rdistccd": "internal/entrypoint.long"}[program]
 	if begin == "" {
 		return nil
 	}
-	return []string{"-ldflags=-E github.com/rdistcc/rdistcc/internal/entrypoint." + begin}
+	return []string{"-ldflags=-E github.com/rdistcc/rdistcc/" + begin}
 }
 
 // moduleRoot returns the directory of go.mod, which is this one or above.
