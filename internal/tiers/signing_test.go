@@ -106,7 +106,8 @@ func TestSigning(t *testing.T) {
 		"all but that machine":        {ca, root, []string{"not:ci"}, "", ""},
 		"a file that is not there":    {nil, nil, []string{"/nowhere/ca.crt"}, "", "/nowhere/ca.crt"},
 	} {
-		id, c := new(identity.Identity), config.Default()
+		var id *identity.Identity
+		c := config.Default()
 		if x.of != nil {
 			id, c = machine(t, x.of, x.root, "reader")
 		} else if id, err = identity.New(identity.Client, identity.Settings{}); err != nil {
