@@ -57,6 +57,7 @@ type site struct {
 	client  *rawjob.Client
 	tenants []*rawjob.Client
 	trees   bool // it takes the sources form
+	beside  int  // a process that is no job's, which attacks are aimed at; 0: none
 }
 
 // identify finds the compilers that are here.
@@ -465,8 +466,11 @@ func (s *site) room() int64 {
 	return int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
-// own says that a process is one of the daemon's program.
+// own says that a process is one of the daemon's program, or no job's.
 func (s *site) own(pid int) bool {
+	if pid == s.beside {
+		return true
+	}
 	dir := "/proc/" + strconv.Itoa(pid)
 	fi, err := os.Stat(dir + "/exe")
 	if errors.Is(err, os.ErrPermission) {
