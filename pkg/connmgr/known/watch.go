@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"math/bits"
 	"os"
@@ -190,9 +191,9 @@ func (t *Table) watch(ctx context.Context, c *Command, plan *compile.Plan, judge
 			t.log.Debug("a compiler was not watched", "source", plan.Source, "err", err)
 			break
 		}
-		if plan.Driver.Tidy {
-			names = slices.DeleteFunc(names, func(name string) bool { return besideTool(c.Lease.Cwd, name) })
-		}
+		names = slices.DeleteFunc(names, func(name string) bool {
+			return plan.Driver.Tidy && besideTool(c.Lease.Cwd, name) || noIndex(c.Lease.Cwd, name)
+		})
 		name, ok := judge(names, partsOf(c, env))
 		t.log.Debug("a compiler was watched", "source", plan.Source, "names", len(names), "sought", name)
 		switch {
@@ -245,6 +246,16 @@ func (t *Table) lookUp(ctx context.Context, c *Command, plan *compile.Plan, env 
 // for that of the compiler where the command names none. Its headers it takes from elsewhere.
 func besideTool(cwd, name string) bool {
 	return strings.HasPrefix(name, cwd+"/lib/clang/") || strings.HasPrefix(name, cwd+"/../lib/") && path.Dir(name) == path.Join(cwd, "../lib")
+}
+
+// noIndex reports whether a name is that of the index of modules that clang looks for where it keeps those that it makes by itself, which
+// without such a place is the working directory, and there is none. A compile with one stays here.
+func noIndex(cwd, name string) bool {
+	if name != cwd+"/modules.idx" {
+		return false
+	}
+	_, err := os.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // partsOf returns what belongs to the compiler of a command with that environment.
