@@ -26,7 +26,8 @@ var (
 )
 
 // place puts the files of the Place whose fields are in[from:to] in their places. First it looks whether all can be, as
-// compile.CanPlace does. If it reports false, the runtime's wrapper tries again, from the Result.
+// compile.CanPlace does. If it reports false, the runtime's wrapper tries again, from the Result. A signal comes before or after all
+// files: it would leave half of one, which make takes for the whole.
 func place(from, to int) bool {
 	if !read(from, to) {
 		return false
@@ -36,12 +37,25 @@ func place(from, to int) bool {
 			return false
 		}
 	}
+	if !signals(sigBlock, &every, &before) {
+		return false
+	}
 	for i := 0; i < nFiles && i < len(files); i++ {
 		if !write(&files[i]) {
+			signals(sigSet, &before, &every)
 			return false
 		}
 	}
 	return true
+}
+
+// What rt_sigprocmask does, and sets of signals.
+const sigBlock, sigSet = 0, 2
+
+var every, before uint64 = 1<<64 - 1, 0
+
+func signals(how uintptr, mask, was *uint64) bool {
+	return system(syscall.SYS_RT_SIGPROCMASK, how, uintptr(unsafe.Pointer(mask)), uintptr(unsafe.Pointer(was)), unsafe.Sizeof(*mask), 0) == 0
 }
 
 // cursor reads in[at:end]; bad means that it has come beyond that.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
@@ -208,14 +209,20 @@ func (m *manager) run(words ...string) (code int, out string) {
 	if err := os.WriteFile(filepath.Join(m.work, "a.c"), []byte("int a;\n"), 0o644); err != nil {
 		m.t.Fatal(err)
 	}
-	cmd := exec.Command(rdistcc, slices.Concat([]string{"gcc"}, words)...)
-	cmd.Dir = m.work
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PWD=" + m.work, "HOME=" + m.dir, "RDISTCC_DIR=" + m.dir, "ODD=", "=x"}
+	cmd := m.command(words...)
 	b, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		m.t.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode(), string(b)
+}
+
+// command returns the wrapper with gcc and words.
+func (m *manager) command(words ...string) *exec.Cmd {
+	cmd := exec.Command(rdistcc, slices.Concat([]string{"gcc"}, words)...)
+	cmd.Dir = m.work
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PWD=" + m.work, "HOME=" + m.dir, "RDISTCC_DIR=" + m.dir, "ODD=", "=x"}
+	return cmd
 }
 
 func (m *manager) path(name string) string { return filepath.Join(m.work, name) }
@@ -268,6 +275,38 @@ func TestPlaces(t *testing.T) {
 				t.Errorf("the manager was sent %s", asks)
 			}
 		})
+	}
+}
+
+// TestWholeOrNothing: a signal that comes while a file is written waits until all of it is there.
+func TestWholeOrNothing(t *testing.T) {
+	content := strings.Repeat("content ", 1<<24)
+	m := newManager(t, &answer{place: true, files: []placed{object(ipc.PlacedUnlinked, "", content)}})
+	if err := os.WriteFile(m.path("a.c"), []byte("int a;\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := m.command("-c", "a.c")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		if fi, err := os.Stat(m.path("a.o")); err == nil && fi.Size() > 0 {
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("no file: %v", err)
+		default:
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the wrapper was killed in the middle: %v", err)
+	}
+	if fi, err := os.Stat(m.path("a.o")); err != nil || fi.Size() != int64(len(content)) {
+		t.Errorf("%d bytes, want %d: %v", fi.Size(), len(content), err)
 	}
 }
 
