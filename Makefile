@@ -228,7 +228,7 @@ nemesis: all
 	$(call need,$(GO) gcc g++)
 	nice $(GO) run ./internal/test/program/nemesis -jobs $(or $(JOBS),2000) -seeds $(or $(SEEDS),5) -seed $(or $(SEED),1) -svg bin/nemesis.svg $(NEMESISFLAGS)
 
-# Attacks on the wire at full size (docs/wire-attacks.md): in process, and over loopback with real daemons.
+# Attacks on the wire at full size (docs/faults.md): in process, and over loopback with real daemons.
 wireattacks:
 	$(call need,$(GO) gcc)
 	RDISTCC_GUESSES=$(or $(GUESSES),100000000) $(GO) test -count=1 -v -timeout 1h -run 'TestMillionGuesses|TestStaleSTag' ./pkg/iwarp

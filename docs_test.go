@@ -21,7 +21,7 @@ import (
 // TestReasonsAreDocumented collects the reasons that the code puts together, say of reason.NotReproducible and a word, and
 // literals in Reason fields. Package reason's own test has those that it names.
 func TestReasonsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("docs/reasons.md")
+	doc, err := os.ReadFile("docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 			word = what
 		}
 		if !strings.Contains(string(doc), "`"+word) {
-			t.Errorf("%s: reason %q is not in docs/reasons.md", where, word)
+			t.Errorf("%s: reason %q is not in docs/troubleshooting.md", where, word)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func collectReasons(t *testing.T, path string, found map[string]string) {
 // TestWordsOfSourcesAreDocumented reads the words that package sources has; those of
 // package compile are its own test's.
 func TestWordsOfSourcesAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("docs/reasons.md")
+	doc, err := os.ReadFile("docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestWordsOfSourcesAreDocumented(t *testing.T) {
 	}
 	for _, w := range words {
 		if !strings.Contains(string(doc), "`"+w[1]+"`") {
-			t.Errorf("not-reproducible:%s is not in docs/reasons.md", w[1])
+			t.Errorf("not-reproducible:%s is not in docs/troubleshooting.md", w[1])
 		}
 	}
 }
@@ -125,10 +125,10 @@ func TestDoubtsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestReasonsStandOnce checks that no word of a table in docs/reasons.md has two lines, and
+// TestReasonsStandOnce checks that no word of a table in docs/troubleshooting.md has two lines, and
 // that each line has all columns.
 func TestReasonsStandOnce(t *testing.T) {
-	text, err := os.ReadFile("docs/reasons.md")
+	text, err := os.ReadFile("docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestLinksResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	link := regexp.MustCompile(`\]\(([^)#]+)\)`)
-	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "lab/experiments.md", "lab/interop.md") {
+	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "lab/experiments.md") {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Error(err)
@@ -299,7 +299,7 @@ func TestNamedTestsExist(t *testing.T) {
 		code.Write(text)
 	}
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
-	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "lab/experiments.md", "lab/interop.md") {
+	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "lab/experiments.md") {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func TestAlertsAreWhole(t *testing.T) {
 		}
 		return string(b)
 	}
-	rules, runbook := read("prometheus/rules.yml"), read("../docs/alerts.md")
+	rules, runbook := read("prometheus/rules.yml"), read("../docs/metrics.md")
 	var cases strings.Builder
 	for _, name := range alertCases(t) {
 		cases.WriteString(read(name))
@@ -60,10 +60,10 @@ func TestAlertsAreWhole(t *testing.T) {
 				t.Errorf("%s has no case %s", name, what)
 			}
 		}
-		if !strings.Contains(runbook, "\n## "+name+"\n") {
-			t.Errorf("%s has no section in docs/alerts.md", name)
+		if !strings.Contains(runbook, "\n### "+name+"\n") {
+			t.Errorf("%s has no section in docs/metrics.md", name)
 		}
-		if !strings.Contains(rules, "runbook_url: https://github.com/rdistcc/rdistcc/blob/main/docs/alerts.md#"+strings.ToLower(name)+"\n") {
+		if !strings.Contains(rules, "runbook_url: https://github.com/rdistcc/rdistcc/blob/main/docs/metrics.md#"+strings.ToLower(name)+"\n") {
 			t.Errorf("%s does not point to its section", name)
 		}
 	}

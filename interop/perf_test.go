@@ -30,7 +30,7 @@ func (s *server) wantEnd(t *testing.T) {
 }
 
 // maxSpoilt is how often a run is repeated in which our side ended the stream as a frame of siw's had a wrong CRC: what
-// became of a frame in the guest is not ours to mend, as long as it happens seldom (lab/interop.md).
+// became of a frame in the guest is not ours to mend, as long as it happens seldom (docs/iwarp.md).
 const maxSpoilt = 2
 
 // spoilt says that it did, for at most the second time, and notes it.

@@ -18,7 +18,7 @@ type perftestRun struct {
 
 // Where messages of a few bytes are sent without waiting, TCP puts many FPDUs into a segment, and QEMU's network ends one in
 // the middle of an FPDU. siw takes a CRC for wrong that does not come in one piece with the padding before it
-// (lab/interop.md). FPDUs, and what QEMU cuts, are multiples of four octets: a cut falls between padding and CRC or not at all, so
+// (docs/iwarp.md). FPDUs, and what QEMU cuts, are multiples of four octets: a cut falls between padding and CRC or not at all, so
 // sizes are multiples of four, without padding, or all of a connection's messages are fewer octets than one segment.
 var perftestRuns = []perftestRun{
 	{test: "write_bw", size: 65536, iters: 100, qps: 1},

@@ -27,7 +27,7 @@ const preload = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so "
 const rsocketTime = 5 * time.Minute
 
 // rsocketOptions are those of our end. siw takes a CRC for wrong that arrives in two pieces
-// (lab/interop.md), and QEMU's network cuts a stream anywhere once the guest's window is full: only
+// (docs/iwarp.md), and QEMU's network cuts a stream anywhere once the guest's window is full: only
 // conversations of small messages have CRCs.
 func rsocketOptions(crc bool) *rsocket.Options {
 	o := &rsocket.Options{IOMaps: 1, KeepAlive: time.Second, Param: iwarp.ConnParam{Settle: settleTime}}
@@ -39,7 +39,7 @@ func rsocketOptions(crc bool) *rsocket.Options {
 
 // closesFirst changes the options for a program that closes as soon as it has sent its last byte. If
 // anything reaches it then, its kernel resets the connection and drops what is not sent yet
-// (lab/interop.md). So our end grants seldom: every 4 MiB, which no conversation has near its end.
+// (docs/iwarp.md). So our end grants seldom: every 4 MiB, which no conversation has near its end.
 func closesFirst(o *rsocket.Options) *rsocket.Options {
 	o.RecvBuffer, o.Credits, o.KeepAlive = 8<<20, 32000, 0
 	return o

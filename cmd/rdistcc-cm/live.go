@@ -169,7 +169,7 @@ func (d *daemon) reasons() telemetry.Page {
 }
 
 func reasonTable() telemetry.Table {
-	t := telemetry.Table{Title: "Why commands run here (docs/reasons.md)", Columns: []string{"reason", "what it means", "what to do"}}
+	t := telemetry.Table{Title: "Why commands run here (docs/troubleshooting.md)", Columns: []string{"reason", "what it means", "what to do"}}
 	seen := make(map[string]bool)
 	for _, w := range reason.Words {
 		first := telemetry.Cell{Text: w.Reason}

@@ -9,7 +9,7 @@ import (
 )
 
 // Reasons that the wrapper itself gives. Others come from the command line (package
-// compile), from the text, or from the manager. docs/reasons.md lists them all.
+// compile), from the text, or from the manager. docs/troubleshooting.md lists them all.
 const (
 	// In order: not a compiler that we know; a working directory without a name; a
 	// preprocessor that left something running; no memory to look at the text; limits of memory that show in assembly.

@@ -336,7 +336,7 @@ func (d *doctor) twiceLine(f *findings) {
 	if n <= fewTwice {
 		return
 	}
-	remedy := "docs/reasons.md says what that means; please report it, with what `rdistcc why " + s.Again[0].Source + "` prints"
+	remedy := "docs/troubleshooting.md says what that means; please report it, with what `rdistcc why " + s.Again[0].Source + "` prints"
 	if s.Again[0].Reason == "diagnostics" {
 		remedy = "the compiler had something to say: `diagnostics: fast` in config.yaml takes a host's words as they are, a pipe (2>&1 | cat) is no terminal"
 	}

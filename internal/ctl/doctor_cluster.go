@@ -17,14 +17,14 @@ func (d *doctor) cluster(f *findings) {
 	const check = "cluster"
 	k, err := executor.Open(c, os.Getenv, slog.New(slog.DiscardHandler))
 	if err != nil {
-		f.fail(check, err.Error(), "correct the setting; docs/clusters.md has all of them")
+		f.fail(check, err.Error(), "correct the setting; docs/kubernetes.md has all of them")
 		return
 	}
 	defer k.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
 	defer cancel()
 	if err := k.Check(ctx); err != nil {
-		f.fail(check, c.Executor+": "+err.Error(), "docs/clusters.md has what each of these lines means")
+		f.fail(check, c.Executor+": "+err.Error(), "docs/kubernetes.md has what each of these lines means")
 		return
 	}
 	f.ok(check, "%s runs actions, with SHA256; whether its workers can run a compiler is found out with the first job", c.Executor)

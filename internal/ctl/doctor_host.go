@@ -390,7 +390,7 @@ func (d *doctor) toolchains(ctx context.Context, f *findings, ids []unit.Toolcha
 	if len(lack) > 0 {
 		text = append(text, fmt.Sprintf("lacks %s, and cannot be sent it: %s", strings.Join(lack, ", "), strings.Join(why, "; ")))
 	}
-	const remedy = "docs/toolchains.md says what hosts must be like to be sent compilers; or install there the very packages that are here"
+	const remedy = "docs/farm.md says what hosts must be like to be sent compilers; or install there the very packages that are here"
 	switch {
 	case len(d.tools) == 0:
 		f.warn("toolchains", fmt.Sprintf("no compiler here to compare; the host has %d", len(ids)), "")
@@ -422,7 +422,7 @@ func (d *doctor) places(f *findings, w *job.Welcome) {
 func (d *doctor) confinement(f *findings, w *job.Welcome) {
 	set := sandbox.Set(w.Sandbox)
 	if level := set.Level(); set.Has(sandbox.Cluster) {
-		f.ok("sandbox", "a cluster compiles: what keeps compiles apart is its isolation (docs/clusters.md)")
+		f.ok("sandbox", "a cluster compiles: what keeps compiles apart is its isolation (docs/kubernetes.md)")
 	} else if level < sandbox.Confined {
 		f.warn("sandbox", fmt.Sprintf("%v: a hostile source could reach out of its compile; missing: %s", level, strings.Join(set.Missing(), ", ")), "the log of rdistccd there says why; a newer kernel, or its systemd unit, offers more")
 	} else {
@@ -434,7 +434,7 @@ func (d *doctor) confinement(f *findings, w *job.Welcome) {
 	case w.Tree:
 		f.ok("trees", "any command can be compiled there")
 	default:
-		f.warn("trees", "it shows no private trees: what depends on paths, and anything with debug information, is compiled elsewhere", "the log and the status page of rdistccd there name the right that it lacks and what gives it; for containers see docs/containers.md")
+		f.warn("trees", "it shows no private trees: what depends on paths, and anything with debug information, is compiled elsewhere", "the log and the status page of rdistccd there name the right that it lacks and what gives it; for containers see docs/kubernetes.md")
 	}
 }
 

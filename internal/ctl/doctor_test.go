@@ -222,7 +222,7 @@ func TestDoctorTellsOfCompilesDoneTwice(t *testing.T) {
 	_, out, _ := s.run("doctor")
 	for _, want := range []string{
 		"  warn  twice       5 commands of the last 100 ran on a host and then here again: doubt:dependency-file 4 (x.c), diagnostics 1 (w.c)\n",
-		"-> docs/reasons.md says what that means; please report it, with what `rdistcc why x.c` prints\n",
+		"-> docs/troubleshooting.md says what that means; please report it, with what `rdistcc why x.c` prints\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor lacks %q:\n%s", want, out)

@@ -23,7 +23,7 @@ func (c *ctl) migrateCommand() *cobra.Command {
 		Use:   "migrate PROGRAM",
 		Short: "Show what to change when coming from distcc, icecream or sccache",
 		Long: "Shows what becomes of the settings of another program that are in force here: its variables in this shell, and its\n" +
-			"files. PROGRAM is one of " + names + ". Nothing is changed. docs/migrating.md has the rest.",
+			"files. PROGRAM is one of " + names + ". Nothing is changed. docs/build-systems.md has the rest.",
 		Example:   "  rdistcc migrate distcc",
 		Args:      one("PROGRAM"),
 		ValidArgs: migrate.Programs(),

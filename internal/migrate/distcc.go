@@ -31,7 +31,7 @@ func distcc(s *System) (all []Advice) {
 		{"DISTCC_PAUSE_TIME_MSEC", "", "a command waits for a free place as long as that is sooner than compiling here", false},
 		{"DISTCC_SAVE_TEMPS", "", "there are no temporary files here", false},
 		{"DISTCC_TCP_CORK", "", "what belongs together is written at once", false},
-		{"DISTCC_SSH", "", "rdistcc speaks no ssh: a key or certificates protect its connections (docs/identity.md)", false},
+		{"DISTCC_SSH", "", "rdistcc speaks no ssh: a key or certificates protect its connections (docs/farm.md)", false},
 		{"DISTCC_POTENTIAL_HOSTS", "", "hosts that are down cost nothing: list them all", false},
 		{"DISTCC_ENABLE_DISCREPANCY_EMAIL", "", "scheduler.audit compares results, and an alert reports the host", false},
 		{"DISTCC_CMDLIST", "", "daemons run the compilers that they find in toolchains.dirs", false},
@@ -51,7 +51,7 @@ func hosts(where, text string) (all []Advice) {
 			case strings.HasPrefix(word, "--"):
 			case strings.Contains(name, "@"):
 				all = append(all, Advice{word, strings.TrimPrefix(name[strings.IndexByte(name, '@'):], "@"),
-					"rdistcc speaks no ssh: a key or certificates protect its connections (docs/identity.md)"})
+					"rdistcc speaks no ssh: a key or certificates protect its connections (docs/farm.md)"})
 			case port == "3632":
 				becomes := host
 				if places != "" {

@@ -38,7 +38,7 @@ var programs = []program{
 		`on the farm's hosts: install rdistcc, write a key or certificates (rdistcc certs), and start rdistccd --announce; iceccd can go on beside it`,
 		`on build hosts: RDISTCC_HOSTS=mdns+ finds hosts on the local network; there is no scheduler to install, as each build host chooses`,
 		`in builds: CC="rdistcc gcc", or rdistcc install-links DIR for links on PATH, in the place of /usr/lib/icecc/bin`,
-		`in the place of icecc-create-env and ICECC_VERSION: nothing; compilers that hosts lack are sent to them (docs/toolchains.md)`,
+		`in the place of icecc-create-env and ICECC_VERSION: nothing; compilers that hosts lack are sent to them (docs/farm.md)`,
 		`in the place of icemon: rdistcc top, the pages of managers and daemons, or Grafana`,
 	}},
 	{"sccache", sccache, []string{

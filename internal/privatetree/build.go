@@ -207,7 +207,7 @@ func (b *builder) proc() {
 	}
 	proc := "/proc"
 	if b.noProc = err != nil; b.noProc {
-		b.lacks = append(b.lacks, fmt.Sprintf("%s%v: where parts of it are covered, as in containers, compiles have none (docs/containers.md)", noProc, err))
+		b.lacks = append(b.lacks, fmt.Sprintf("%s%v: where parts of it are covered, as in containers, compiles have none (docs/kubernetes.md)", noProc, err))
 		proc = host + proc // for this process alone
 		for _, name := range procDirs {
 			_ = b.mkdir(name, 0o755) // as a command may do

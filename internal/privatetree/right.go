@@ -66,11 +66,11 @@ func permit(getenv func(string) string, exists func(string) bool, calls string) 
 	case getenv("KUBERNETES_SERVICE_HOST") != "":
 		return "the chart's value confinement: userns or seccomp (docs/kubernetes.md, Confinement)"
 	case exists("/.dockerenv"):
-		return "docker run " + profile + ", or as root --cap-add SYS_ADMIN --security-opt apparmor=unconfined (docs/containers.md)"
+		return "docker run " + profile + ", or as root --cap-add SYS_ADMIN --security-opt apparmor=unconfined (docs/kubernetes.md)"
 	case exists("/run/.containerenv"):
-		return "podman run " + profile + ", or --cap-add SYS_ADMIN (docs/containers.md)"
+		return "podman run " + profile + ", or --cap-add SYS_ADMIN (docs/kubernetes.md)"
 	}
-	return "permit " + calls + " where it is contained (in a systemd unit: RestrictNamespaces=no), or give it CAP_SYS_ADMIN (docs/containers.md)"
+	return "permit " + calls + " where it is contained (in a systemd unit: RestrictNamespaces=no), or give it CAP_SYS_ADMIN (docs/kubernetes.md)"
 }
 
 func exists(name string) bool {

@@ -1,5 +1,5 @@
 // Package reason defines the words that say why a command ran here and not on a host. They appear in the
-// trace and the reports of builds, in the labels of metrics, and in docs/reasons.md, which a test compares
+// trace and the reports of builds, in the labels of metrics, and in docs/troubleshooting.md, which a test compares
 // with Words.
 //
 // It is linked into the wrapper, so it has nothing to initialise.
@@ -104,7 +104,7 @@ var Words = [...]Word{
 	{Reason: Paths, Means: "it needs a host that shows private trees", Remedy: "see Compile hosts in docs/usage.md"},
 	{Reason: Debug, Means: "debug information shows how preprocessed text is compiled, so it needs a host that shows private trees"},
 	{Reason: Native, Means: "-march=native could not be put into other words"},
-	{Reason: NotReproducible, Means: "another machine could not make the same files (WHAT, see docs/reasons.md)"},
+	{Reason: NotReproducible, Means: "another machine could not make the same files (WHAT, see docs/troubleshooting.md)"},
 	{Reason: Mode, Means: "RDISTCC_MODE=local", Remedy: "unset RDISTCC_MODE"},
 	{Reason: LocalShare, Means: "this machine does its share (localhost/N), or was expected to finish before any host", Remedy: "add hosts or faster ones; local.share: false in config.yaml ends it"},
 	{Reason: Diagnostics, Means: "the compiler printed something that a host might have worded differently", Remedy: "use hosts with private trees, or diagnostics: fast in config.yaml"},
@@ -161,11 +161,11 @@ func Compiles(reason string) bool {
 	return true
 }
 
-// Explain returns, in a few words, what docs/reasons.md says about a reason.
+// Explain returns, in a few words, what docs/troubleshooting.md says about a reason.
 func Explain(reason string) string {
 	w, what, ok := Find(reason)
 	if !ok {
-		return "docs/reasons.md has more"
+		return "docs/troubleshooting.md has more"
 	}
 	return strings.ReplaceAll(w.Means, "WHAT", what)
 }

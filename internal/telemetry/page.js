@@ -1,4 +1,4 @@
-// Keeps a status page up to date from the events at /live (docs/live.md). The page is complete without it.
+// Keeps a status page up to date from the events at /live (docs/metrics.md). The page is complete without it.
 //
 // Names in events come from peers. They are set as text, never as markup, and the page's policy forbids the latter.
 

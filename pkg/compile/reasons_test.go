@@ -9,7 +9,7 @@ import (
 
 // TestReasonsDocumented: every word that follows "not-reproducible:" in the sources is explained.
 func TestReasonsDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/reasons.md")
+	doc, err := os.ReadFile("../../docs/troubleshooting.md")
 	must(t, err)
 	word := regexp.MustCompile(`(?:return|reason.NotReproducible \+|reason.NotReproducible\+|sourcesOnly\(|\t(?:text|here|opt|side|input|save|split|call|time|emit|profile|cover)\w*: +) ?"([a-z][a-z-]+)"`)
 	n := 0
@@ -22,7 +22,7 @@ func TestReasonsDocumented(t *testing.T) {
 			}
 			n++
 			if !strings.Contains(string(doc), "`"+m[1]+"`") {
-				t.Errorf("%s: %q is not in docs/reasons.md", file, m[1])
+				t.Errorf("%s: %q is not in docs/troubleshooting.md", file, m[1])
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (m *Manager) atHost(h farm.Equipment, c *outfit.Compiler, none string) repo
 	case !h.Tree:
 		at.State, at.Error = report.ToolchainLacking, "the host shows no private trees"
 	case !h.Takes:
-		at.State, at.Error = report.ToolchainLacking, "the host's private trees are made without namespaces (docs/containers.md)"
+		at.State, at.Error = report.ToolchainLacking, "the host's private trees are made without namespaces (docs/kubernetes.md)"
 	case none != "":
 		at.State, at.Error = report.ToolchainLacking, none
 	case i < 0:

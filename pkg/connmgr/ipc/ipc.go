@@ -254,7 +254,7 @@ type Replace struct {
 // as one line and, if fallback is forbidden, exits with Code instead of running the command. The wrapper
 // already holds a local turn (TurnLocal). The slot is the manager's again once Finish.Closed says so.
 type GoLocal struct {
-	Reason  string // as in docs/reasons.md, such as "no-hosts"
+	Reason  string // as in docs/troubleshooting.md, such as "no-hosts"
 	Trouble bool
 	Code    uint8  // one of rdistcc's exit codes
 	Detail  string // one line without "rdistcc: " and "; compiled here"

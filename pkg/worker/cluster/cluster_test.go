@@ -282,7 +282,7 @@ func TestWorkers(t *testing.T) {
 	k := open(t, Options{URL: "grpc://" + server.Addr})
 	for range 2 {
 		_, err := k.Run(t.Context(), compile(gcc(t), "int f;\n"))
-		if cause, failed := causeOf(err); cause != job.CauseTree || failed || !strings.Contains(err.Error(), "docs/clusters.md") || strings.Contains(err.Error(), "\n") {
+		if cause, failed := causeOf(err); cause != job.CauseTree || failed || !strings.Contains(err.Error(), "docs/kubernetes.md") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v", err)
 		}
 	}

@@ -49,7 +49,7 @@ func (c *Cluster) prove(ctx context.Context, tc *toolchain.Toolchain, base *dire
 		c.o.Log.Info("the cluster can run a toolchain", "toolchain", tc.Name(), "exec", tc.Exec)
 		return nil
 	}
-	err = job.Refuse(job.CauseTree, "the cluster's workers cannot compile with %s (%s): they have to show the input root as / (docs/clusters.md, Workers), and be of its processor", tc.Exec, why)
+	err = job.Refuse(job.CauseTree, "the cluster's workers cannot compile with %s (%s): they have to show the input root as / (docs/kubernetes.md, Workers), and be of its processor", tc.Exec, why)
 	c.o.Log.Error("a toolchain is of no use on the cluster", "err", err)
 	return err
 }

@@ -13,13 +13,13 @@ import (
 )
 
 // TestHonestLists: what real builds ask for is taken, in each form that the wrapper
-// would send it in, and what stays at home does so for a reason that docs/policy.md lists.
+// would send it in, and what stays at home does so for a reason that docs/sandbox.md lists.
 func TestHonestLists(t *testing.T) {
 	lists, err := honest.All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../../docs/policy.md")
+	page, err := os.ReadFile("../../../docs/sandbox.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // Package policy decides whether a command that came over the network may be given to a compiler: whether
 // it is one that our own wrapper would send, each option with a permitted value, and nothing in it that
-// runs or loads code (docs/policy.md). It does no I/O, and looks only at a job's body and at what is known
+// runs or loads code (docs/sandbox.md). It does no I/O, and looks only at a job's body and at what is known
 // of the compiler.
 //
 // It refuses with a *job.Refusal. There is a check for each form of a job, Text and Sources, and one for

@@ -17,7 +17,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* What the schema cannot say: values that do not go together. */}}
 {{- define "rdistcc.check" -}}
 {{- with .Values }}
-{{- if not (or .auth.tlsSecret .auth.pskSecret) }}{{ fail "auth: hosts listen beyond their pod, so they need auth.tlsSecret or auth.pskSecret (docs/identity.md)" }}{{ end }}
+{{- if not (or .auth.tlsSecret .auth.pskSecret) }}{{ fail "auth: hosts listen beyond their pod, so they need auth.tlsSecret or auth.pskSecret (docs/farm.md)" }}{{ end }}
 {{- if and .autoscaling.by (ne .kind "StatefulSet") }}{{ fail "autoscaling.by: a DaemonSet has as many hosts as there are nodes; set kind: StatefulSet" }}{{ end }}
 {{- if gt (int .autoscaling.min) (int .autoscaling.max) }}{{ fail "autoscaling: min is above max" }}{{ end }}
 {{- if and (eq (int .autoscaling.min) 0) (ne .autoscaling.by "keda") (ne .autoscaling.by "") }}{{ fail "autoscaling.min: 0 needs autoscaling.by: keda" }}{{ end }}

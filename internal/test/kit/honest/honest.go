@@ -150,12 +150,12 @@ func unescape(w string) string {
 	return b.String()
 }
 
-// AtHome returns the reasons of docs/policy.md for which a command runs locally on
+// AtHome returns the reasons of docs/sandbox.md for which a command runs locally on
 // purpose.
 func AtHome(page string) map[string]bool {
 	reasons := map[string]bool{}
-	_, section, _ := strings.Cut(page, "\n## What always runs locally\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	_, section, _ := strings.Cut(page, "\n### What always runs locally\n")
+	section, _, _ = strings.Cut(section, "\n##")
 	for line := range strings.Lines(section) {
 		if reason, ok := strings.CutPrefix(line, "| `"); ok {
 			reason, _, _ = strings.Cut(reason, "`")

@@ -29,7 +29,7 @@ const below = "d/d/d/d"
 
 // TestHonest: commands of real builds are compiled on hosts, which confine compiles as strictly as this
 // machine can, with the same result as here, byte for byte. None is refused, and what stays here has a
-// reason that docs/policy.md lists.
+// reason that docs/sandbox.md lists.
 func TestHonest(t *testing.T) {
 	g := stand(t)
 	if asText() {
@@ -39,7 +39,7 @@ func TestHonest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile("../../../../docs/policy.md")
+	doc, err := os.ReadFile("../../../../docs/sandbox.md")
 	if err != nil {
 		t.Fatal(err)
 	}

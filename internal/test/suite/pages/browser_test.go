@@ -138,7 +138,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestScreenshots makes the pictures of docs/live.md, if it is told to.
+// TestScreenshots makes the pictures of docs/metrics.md, if it is told to.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("-screenshots names no directory")

@@ -19,7 +19,7 @@ var overLoopback = []string{"wireattacks", "faults", "rdistcc", "main"}
 // otherLayers are not the wire's: their cases need a test, of whichever kind.
 var otherLayers = []string{"auth", "local", "ops"}
 
-// TestEveryAttackHasItsTests holds docs/wire-attacks.md against the list of attacks:
+// TestEveryAttackHasItsTests holds docs/faults.md against the list of attacks:
 // each has a row, with a test in process and one over loopback, which exist, and a
 // metric that counts it.
 func TestEveryAttackHasItsTests(t *testing.T) {
@@ -34,14 +34,16 @@ func TestEveryAttackHasItsTests(t *testing.T) {
 	if n := strings.Count(string(list), "[[case]]"); n != 39 || len(layers) != n {
 		t.Fatalf("%d cases, of which %d have an id and a layer; want 39", n, len(layers))
 	}
-	doc, err := os.ReadFile("../../../../docs/wire-attacks.md")
+	doc, err := os.ReadFile("../../../../docs/faults.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, section, _ := strings.Cut(string(doc), "\n## Attacks on the wire\n")
+	section, _, _ = strings.Cut(section, "\n## ")
 	exists := tests(t)
 	seen := make(map[string]bool)
 	name := regexp.MustCompile("`([a-z]+\\.(?:Test|Fuzz)\\w+)`")
-	for line := range strings.Lines(string(doc)) {
+	for line := range strings.Lines(section) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		if len(cells) < 4 || strings.TrimSpace(cells[0]) == "case" || strings.HasPrefix(cells[0], "---") {
 			continue
