@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -84,40 +85,34 @@ func (r *Results) draw(dir string, wanted func(*View) bool) error {
 	return nil
 }
 
-// verdicts returns the table of all predicates.
+// verdicts counts the verdicts on all predicates, and says where they were found.
 func verdicts(all []*Results, command string) string {
+	n := make(map[Word]int)
+	for _, r := range all {
+		for i := range r.of.Claims {
+			n[r.of.Claims[i].Verdict(r).Word]++
+		}
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "`%s`", command)
 	if len(all) > 0 {
 		fmt.Fprintf(&b, ", %s", all[0].Header.machine())
 	}
-	b.WriteString("\n\n| | claim | source | verdict | because |\n|---|---|---|---|---|\n")
-	for _, r := range all {
-		for i := range r.of.Claims {
-			p := &r.of.Claims[i]
-			v := p.Verdict(r)
-			fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | **%s** | %s |\n", r.of.ID, r.of.anchor(), p.Claim, p.Says, v.Word, brief(v.Reason))
-		}
-	}
+	fmt.Fprintf(&b, ". Of the claims, %d hold, %d fail, and %d are %s.\n", n[Holds], n[Fails], n[NotHere], NotHere)
 	return b.String()
 }
 
-// brief is a verdict's reason without the cells that it compares, which the claim describes.
+// compared is what a verdict's reason says about the two cells of a claim before their ratio.
+var compared = regexp.MustCompile(`\S+ \S+ against \S+, ratio `)
+
+// brief is a verdict's reason without the cells that it compares, which the claim describes, and without their values: a ratio
+// in most cases.
 func brief(reason string) string {
-	i := strings.LastIndex(reason, ": ")
-	if i < 0 {
-		return reason
+	if i := strings.LastIndex(reason, ": "); i >= 0 {
+		first := strings.LastIndex(reason[:i], "; ") + 1
+		reason = strings.TrimSpace(reason[:first] + reason[i+1:])
 	}
-	first := strings.LastIndex(reason[:i], "; ") + 1
-	return strings.TrimSpace(reason[:first] + reason[i+1:])
-}
-
-// heading is how an experiment's section begins.
-func (e *Experiment) heading() string { return e.ID + ", " + strings.ReplaceAll(e.Name, "-", " ") }
-
-// anchor is the heading as links name it.
-func (e *Experiment) anchor() string {
-	return strings.ReplaceAll(strings.ReplaceAll(strings.ToLower(e.heading()), ",", ""), " ", "-")
+	return compared.ReplaceAllString(reason, "")
 }
 
 // machine describes where a run was made, in one line.
@@ -129,22 +124,28 @@ func (h *Header) machine() string {
 	return s
 }
 
-// section returns the generated part of an experiment's section.
+// section returns the generated part of an experiment's section: verdicts and pictures. Print has the tables.
 func (r *Results) section() string {
 	var b strings.Builder
 	h := &r.Header
-	fmt.Fprintf(&b, "`rdistcc-perf exp %s --size %s --rounds %d --seed %d`: %s.", r.of.Name, h.Size, h.Rounds, h.Seed, h.machine())
-	if h.CPU != "" {
-		fmt.Fprintf(&b, " CPU time by %s.", h.CPU)
-	}
-	b.WriteString(" Medians over the rounds.\n\n")
-	for i := range r.of.Views {
-		v := &r.of.Views[i]
-		if v.Aside {
-			continue
+	fmt.Fprintf(&b, "`rdistcc-perf exp %s --size %s --rounds %d --seed %d`\n\n", r.of.Name, h.Size, h.Rounds, h.Seed)
+	for _, word := range []Word{Holds, Fails, NotHere} {
+		var claims []string
+		for i := range r.of.Claims {
+			p := &r.of.Claims[i]
+			if v := p.Verdict(r); v.Word == word && word == Fails {
+				claims = append(claims, fmt.Sprintf("%s (%s): %s", p.Claim, p.Says, brief(v.Reason)))
+			} else if v.Word == word {
+				claims = append(claims, p.Claim)
+			}
 		}
-		r.table(&b, v, false)
-		if !v.Table {
+		if len(claims) > 0 {
+			fmt.Fprintf(&b, "- **%s**: %s.\n", word, strings.Join(claims, "; "))
+		}
+	}
+	b.WriteByte('\n')
+	for i := range r.of.Views {
+		if v := &r.of.Views[i]; !v.Aside && !v.Table {
 			fmt.Fprintf(&b, "![%s](img/%s)\n\n", v.Title, v.Name(r.of, i))
 		}
 	}
@@ -158,11 +159,14 @@ func (r *Results) section() string {
 		b.WriteString(strings.Join(why, "") + "\n")
 	}
 	if len(r.of.Defaults) > 0 {
-		b.WriteString("| default | where |\n|---|---|\n")
-		for _, d := range r.of.Defaults {
-			fmt.Fprintf(&b, "| %s | `%s` |\n", d.What, d.Where)
+		b.WriteString("Defaults that rest on it:")
+		for i, d := range r.of.Defaults {
+			if i > 0 {
+				b.WriteByte(';')
+			}
+			fmt.Fprintf(&b, " %s (`%s`)", d.What, d.Where)
 		}
-		b.WriteByte('\n')
+		b.WriteString(".\n\n")
 	}
 	return b.String()
 }
@@ -176,7 +180,7 @@ func (r *Results) Print(w io.Writer) error {
 	}
 	b.WriteString("\n\n")
 	for i := range r.of.Views {
-		r.table(&b, &r.of.Views[i], true)
+		r.table(&b, &r.of.Views[i])
 	}
 	for i := range r.of.Claims {
 		p := &r.of.Claims[i]

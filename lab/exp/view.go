@@ -142,8 +142,8 @@ func (r *Results) chart(v *View) *plot.Chart {
 // WriteSVG draws the i-th view.
 func (r *Results) WriteSVG(w io.Writer, i int) error { return r.chart(&r.of.Views[i]).WriteSVG(w) }
 
-// table writes a view as a table of medians, with their intervals in brackets if asked for.
-func (r *Results) table(b *strings.Builder, v *View, intervals bool) {
+// table writes a view as a table of medians, with their intervals in brackets.
+func (r *Results) table(b *strings.Builder, v *View) {
 	x, all := r.lines(v)
 	m := r.of.metric(v.Metric)
 	fmt.Fprintf(b, "%s: %s, %s\n\n| %s |", v.Title, m.What, m.Unit, strings.Join(v.Lines, ", "))
@@ -154,13 +154,10 @@ func (r *Results) table(b *strings.Builder, v *View, intervals bool) {
 	for _, l := range all {
 		fmt.Fprintf(b, "| %s |", l.name)
 		for _, i := range l.at {
-			switch {
-			case i.N == 0:
+			if i.N == 0 {
 				b.WriteString(" - |")
-			case intervals:
+			} else {
 				fmt.Fprintf(b, " %s (%s to %s) |", Short(i.Median), Short(i.Lo), Short(i.Hi))
-			default:
-				fmt.Fprintf(b, " %s |", Short(i.Median))
 			}
 		}
 		b.WriteByte('\n')
