@@ -60,18 +60,7 @@ func write(path string, rows []simfarm.Row, command string) error {
 		}
 		fmt.Fprintf(&b, " %.1f |\n", of(rows, n)[len(simfarm.Rules)-1].Makespan.Seconds())
 	}
-	b.WriteString("\n![makespans](img/sim-makespan.svg)\n\nSeconds from the start of a job by make to its end, p50 / p95 / p99; then the scheduler's duplicates and the jobs that ran on the build host:\n\n| case |")
-	for _, r := range simfarm.Rules {
-		fmt.Fprintf(&b, " %s |", r)
-	}
-	b.WriteString(" duplicates | local |\n|---|" + strings.Repeat("---|", len(simfarm.Rules)+2) + "\n")
-	for _, n := range names {
-		fmt.Fprintf(&b, "| %s |", n)
-		for _, r := range of(rows, n) {
-			fmt.Fprintf(&b, " %.2f / %.2f / %.2f |", r.P50.Seconds(), r.P95.Seconds(), r.P99.Seconds())
-		}
-		fmt.Fprintf(&b, " %.0f | %.0f |\n", of(rows, n)[0].Hedges, of(rows, n)[0].Local)
-	}
+	b.WriteString("\n![makespans](img/sim-makespan.svg)\n")
 	stores(&b, rows)
 	if err := os.WriteFile(filepath.Join(img, "sim-makespan.svg"), bars("Makespan / the oracle's", names, simfarm.Rules, values, mostBar), 0o644); err != nil {
 		return err
