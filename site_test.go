@@ -94,7 +94,7 @@ func TestSite(t *testing.T) {
 		t.Fatalf("make site: %v\n%s", err, out)
 	}
 	links, pages := checkSite(t, dir)
-	if pages < 30 || links < 2000 {
+	if pages < 20 || links < 1500 {
 		t.Errorf("found only %d pages and %d links", pages, links)
 	}
 }
