@@ -129,21 +129,19 @@ func (r *Results) section() string {
 	var b strings.Builder
 	h := &r.Header
 	fmt.Fprintf(&b, "`rdistcc-perf exp %s --size %s --rounds %d --seed %d`\n\n", r.of.Name, h.Size, h.Rounds, h.Seed)
-	for _, word := range []Word{Holds, Fails, NotHere} {
-		var claims []string
-		for i := range r.of.Claims {
-			p := &r.of.Claims[i]
-			if v := p.Verdict(r); v.Word == word && word == Fails {
-				claims = append(claims, fmt.Sprintf("%s (%s): %s", p.Claim, p.Says, brief(v.Reason)))
-			} else if v.Word == word {
-				claims = append(claims, p.Claim)
-			}
-		}
-		if len(claims) > 0 {
-			fmt.Fprintf(&b, "- **%s**: %s.\n", word, strings.Join(claims, "; "))
+	n := make(map[Word]int)
+	var fails []string
+	for i := range r.of.Claims {
+		p := &r.of.Claims[i]
+		v := p.Verdict(r)
+		if n[v.Word]++; v.Word == Fails {
+			fails = append(fails, fmt.Sprintf("- **%s**: %s (%s): %s\n", v.Word, p.Claim, p.Says, brief(v.Reason)))
 		}
 	}
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "Of %d claims, %d hold, %d fail, and %d are %s.\n\n", len(r.of.Claims), n[Holds], n[Fails], n[NotHere], NotHere)
+	if len(fails) > 0 {
+		b.WriteString(strings.Join(fails, "") + "\n")
+	}
 	for i := range r.of.Views {
 		if v := &r.of.Views[i]; !v.Aside && !v.Table {
 			fmt.Fprintf(&b, "![%s](img/%s)\n\n", v.Title, v.Name(r.of, i))
