@@ -138,7 +138,7 @@ func (r *Results) section() string {
 			fails = append(fails, fmt.Sprintf("- **%s**: %s (%s): %s\n", v.Word, p.Claim, p.Says, brief(v.Reason)))
 		}
 	}
-	fmt.Fprintf(&b, "Of %d claims, %d hold, %d fail, and %d are %s.\n\n", len(r.of.Claims), n[Holds], n[Fails], n[NotHere], NotHere)
+	fmt.Fprintf(&b, "Claims: %d hold, %d fail, %d %s.\n\n", n[Holds], n[Fails], n[NotHere], NotHere)
 	if len(fails) > 0 {
 		b.WriteString(strings.Join(fails, "") + "\n")
 	}

@@ -273,7 +273,7 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# head\n" + b1, e1 + "by hand\n" + b2, e2 + "tail\n", "Of the claims, ", " claims, ", "img/exp-sample-1.svg"} {
+	for _, want := range []string{"# head\n" + b1, e1 + "by hand\n" + b2, e2 + "tail\n", "Of the claims, ", "Claims: ", "img/exp-sample-1.svg"} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("it lacks %q:\n%s", want, got)
 		}
