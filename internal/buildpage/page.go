@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ var (
 	Style, Script = []byte(pageCSS), []byte(pageJS)
 
 	page = template.Must(template.New("page").Funcs(template.FuncMap{
-		"digits": figure.Digits, "bytes": figure.Bytes, "count": figure.Count, "remedy": reason.Remedy,
+		"digits": figure.Digits, "bytes": figure.Bytes, "count": figure.Count, "remedy": reason.Remedy, "fit": fitText,
 	}).Parse(pageHTML))
 )
 
@@ -85,6 +86,7 @@ type header struct {
 	Name       string
 	More       int // others that are always read with it
 	CPU, Touch time.Duration
+	Error      time.Duration // of CPU; negative: not known
 	Units      int
 	Changes    int
 }
@@ -128,7 +130,7 @@ func writePage(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.R
 	if c != nil {
 		for i := range c.Headers[:min(len(c.Headers), maxRows)] {
 			h := &c.Headers[i]
-			v.Heads = append(v.Heads, header{Name: figure.Near(b.Dir, h.Name()), More: len(h.Files) - 1, CPU: h.CPU, Touch: h.Touch, Units: h.Units, Changes: h.Changes})
+			v.Heads = append(v.Heads, header{Name: figure.Near(b.Dir, h.Name()), More: len(h.Files) - 1, CPU: h.CPU, Error: h.Error, Touch: h.Touch, Units: h.Units, Changes: h.Changes})
 		}
 		v.Tree = treemapOf(b.Dir, c)
 	}
@@ -197,6 +199,14 @@ func unitOf(b *builds.Build, r *report.JobRecord) unit {
 		u.Why = "not in the cache: " + r.Missed
 	}
 	return u
+}
+
+// fitText says how far what headers cost may be off.
+func fitText(c *costs.Report) string {
+	if c.Fit.Error < 0 {
+		return "What they cost is estimated by their text: there are too few units for more."
+	}
+	return fmt.Sprintf("What they cost is estimated, by a model that is off by less than %.0f%% for half of the units; in 19 of 20 cases a header is off by no more than it says.", math.Ceil(100*c.Fit.Error))
 }
 
 // nameOf names a command: by its source, else by what it makes.

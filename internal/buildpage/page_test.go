@@ -35,13 +35,14 @@ func sample() (*builds.Build, []report.JobRecord, *costs.Report) {
 	for i := range jobs {
 		tally.Add(&jobs[i])
 	}
+	jobs[0].CreditUS, jobs[0].QueueUS = 200_000, 1_000_000
 	b := &builds.Build{ID: 12, Command: []string{"make", "-j4", "X=</title>"}, Dir: "/w", Began: began, Ended: began.Add(10 * time.Second), Cores: 2}
 	b.Gain = tally.Sum(b.Began, b.Ended, b.Cores)
 	c := &costs.Report{Headers: []costs.Header{
-		{Files: []costs.HeaderFile{{Name: "/w/main.h"}, {Name: "/w/x.h"}}, CPU: 3 * time.Second, Units: 3, Touch: 5 * time.Second},
+		{Files: []costs.HeaderFile{{Name: "/w/main.h"}, {Name: "/w/x.h"}}, CPU: 3 * time.Second, Error: 500 * time.Millisecond, Units: 3, Touch: 5 * time.Second},
 		{Files: []costs.HeaderFile{{Name: "/usr/include/stdio.h"}}, CPU: 2 * time.Second, Units: 3},
 		{Files: []costs.HeaderFile{{Name: "/w/free.h"}}, Units: 1},
-	}}
+	}, Fit: costs.Fit{Error: -1}}
 	return b, jobs, c
 }
 
@@ -61,6 +62,9 @@ func TestPage(t *testing.T) {
 	for _, want := range []string{
 		"<h1>Build 12</h1>", "make -j4 X=&lt;/title&gt;", "a.example:7632", "cache: disk", "c.c: 1 s, from 4 s on", "not in the cache: main.h has changed",
 		"link: links &lt;all&gt;", `\u202elink.c`, ">here<", "c.c</td><td class=\"k-failed\">a.example:7632, failed", "main.h and 1 other always read with it: 3 s over 3 units", "main.h (+1)",
+		`<td>a.example:7632</td><td class="n" data-v="3">3</td><td class="n" data-v="3">60%</td><td class="n" data-v="1">1</td><td class="n" data-v="8000000000">8 s</td>` +
+			`<td class="n" data-v="1200000000">1.2 s</td><td class="n" data-v="5000000000">5 s</td><td class="n" data-v="2">2</td>`,
+		"there are too few units for more", `data-v="500000000">± 500 ms`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
@@ -185,6 +189,88 @@ func TestBrowser(t *testing.T) {
 			}
 			p.Close()
 		}
+	}
+}
+
+// openSample opens the page of the sample in a browser.
+func openSample(t *testing.T, chromium *browser.Browser, look browser.Look) *browser.Page {
+	t.Helper()
+	b, jobs, c := sample()
+	file := filepath.Join(t.TempDir(), "build.html")
+	if err := os.WriteFile(file, []byte(write(t, b, jobs, c)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := chromium.Open("file://"+file, look)
+	p.WaitFor("the tables", `document.querySelectorAll('table.sorts').length > 2`)
+	return p
+}
+
+// TestPrinted: on paper everything is on the page, in dark letters on white also if the screen is dark, and colours that mean something
+// are printed.
+func TestPrinted(t *testing.T) {
+	chromium := browser.Start(t)
+	const paper = 700 // pixels between the margins of A4, about
+	for _, dark := range []bool{false, true} {
+		p := openSample(t, chromium, browser.Look{Width: paper, Height: 1000, Dark: dark, Print: true})
+		var cut, pale []string
+		p.Eval(fmt.Sprintf(`[...document.querySelectorAll('td, th, dd, dt, h1, h2, p, li, svg, .ticks span')].filter(e => { const r = e.getBoundingClientRect();
+			return r.right > %d + 1 || r.left < 0 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX !== 'visible'; })
+			.map(e => e.tagName + ': ' + e.textContent.slice(0, 40))`, paper), &cut)
+		if len(cut) > 0 {
+			t.Errorf("dark is %v: cut off are %q", dark, cut)
+		}
+		p.Eval(`(() => {
+			const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
+			return [...document.querySelectorAll('td, th, dd, dt, h1, h2, p, li, code, button, .dim, .ticks span')]
+				.filter(e => 1.05 / (light(getComputedStyle(e).color.match(/[\d.]+/g).map(Number)) + 0.05) < 4.5).map(e => e.tagName + ': ' + e.textContent.slice(0, 40));
+		})()`, &pale)
+		if len(pale) > 0 {
+			t.Errorf("dark is %v: too pale to be read on white are %q", dark, pale)
+		}
+		var background, exact string
+		p.Eval(`getComputedStyle(document.body).backgroundColor`, &background)
+		p.Eval(`getComputedStyle(document.querySelector('.legend li'), '::before').printColorAdjust || getComputedStyle(document.querySelector('.legend li')).printColorAdjust`, &exact)
+		if background != "rgb(255, 255, 255)" || exact != "exact" {
+			t.Errorf("dark is %v: the paper is %s, and colours are printed %q", dark, background, exact)
+		}
+		p.Close()
+	}
+}
+
+// TestKeyboard: with Tab alone, each control and each area that scrolls is reached, and seen to be; Enter and Space sort.
+func TestKeyboard(t *testing.T) {
+	chromium := browser.Start(t)
+	for _, dark := range []bool{false, true} {
+		p := openSample(t, chromium, browser.Look{Width: 500, Height: 900, Dark: dark})
+		p.Eval(`(() => { window.all = new Set(document.querySelectorAll('button, a[href], .scroll')); window.unseen = []; document.addEventListener('focusin', e => {
+			window.all.delete(e.target);
+			const s = getComputedStyle(e.target);
+			if (s.outlineStyle === 'none' || parseFloat(s.outlineWidth) < 1) window.unseen.push(e.target.outerHTML.slice(0, 80)); }); })()`, nil)
+		var controls, left int
+		p.Eval(`window.all.size`, &controls)
+		for range controls + 5 {
+			p.Press("Tab")
+		}
+		var unseen []string
+		p.Eval(`window.all.size`, &left)
+		p.Eval(`window.unseen`, &unseen)
+		if controls < 20 || left > 0 || len(unseen) > 0 {
+			var names []string
+			p.Eval(`[...window.all].map(e => e.outerHTML.slice(0, 80))`, &names)
+			t.Errorf("of %d controls, %d are not reached by Tab: %q; focus is not seen on %q", controls, left, names, unseen)
+		}
+		const last = `[...document.querySelectorAll('table.sorts')].at(-1)`
+		p.Eval(`[...`+last+`.tHead.querySelectorAll('button')].find(b => b.textContent === 'Took').focus()`, nil)
+		p.Press("Enter")
+		p.WaitFor("the largest first", last+`.tBodies[0].rows[0].cells[3].dataset.v === '4000000000'`)
+		p.Press("Space")
+		p.WaitFor("the smallest first", last+`.tBodies[0].rows[0].cells[3].dataset.v === '1000000000'`)
+		p.WaitFor("the head that says so", last+`.tHead.querySelector('[aria-sort=ascending]').textContent === 'Took'`)
+		var fetched int
+		if p.Eval(`performance.getEntriesByType('resource').length`, &fetched); fetched > 0 {
+			t.Errorf("the page fetches %d files", fetched)
+		}
+		p.Close()
 	}
 }
 

@@ -36,6 +36,12 @@ type row struct {
 	Busy      string // which part of the build's time something ran there
 	Most      int    // commands at a time
 	Bars      []bar
+
+	Commands, Failed int
+	Share            string        // of all commands
+	CPU              time.Duration // that compiles took there; of the cache, what they would have taken
+	Waited           time.Duration // of all commands: for a place, and for their turn there
+	Idle             time.Duration // when nothing ran there
 }
 
 type bar struct {
@@ -70,11 +76,12 @@ func timelineOf(b *builds.Build, jobs []report.JobRecord) *timeline {
 	slices.SortFunc(names, func(x, y string) int { return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x, y)) })
 	y := 0
 	for _, name := range names {
-		r := row{Name: name, Y: y}
+		r := row{Name: name, Y: y, Commands: len(byPlace[name]), Share: figure.Percent(uint64(len(byPlace[name])), uint64(len(jobs)))}
 		var free []time.Time // when each lane is
 		var busy time.Duration
 		var until time.Time
 		for _, j := range byPlace[name] {
+			r.count(j)
 			if j.Began.After(until) {
 				until = j.Began
 			}
@@ -99,7 +106,7 @@ func timelineOf(b *builds.Build, jobs []report.JobRecord) *timeline {
 		}
 		r.Most = len(free)
 		r.Height = min(len(free), maxLane) * lane
-		r.Busy = figure.Percent(uint64(busy), uint64(wall))
+		r.Busy, r.Idle = figure.Percent(uint64(busy), uint64(wall)), max(wall-busy, 0)
 		t.Rows = append(t.Rows, r)
 		y += r.Height + lane/2
 	}
@@ -108,6 +115,22 @@ func timelineOf(b *builds.Build, jobs []report.JobRecord) *timeline {
 		t.Ticks = append(t.Ticks, tick{float64(i) * width / 4, since(wall * time.Duration(i) / 4)})
 	}
 	return t
+}
+
+// count counts a command of the place.
+func (r *row) count(j *report.JobRecord) {
+	if kindOf(j) == kindFailed {
+		r.Failed++
+	}
+	r.CPU += time.Duration(j.CPUUS) * time.Microsecond
+	wait := j.CreditUS + j.QueueUS
+	switch j.Place() {
+	case report.PlaceCached:
+		wait = 0 // of its compile
+	case report.PlaceLocal:
+		wait = j.TurnUS
+	}
+	r.Waited += time.Duration(wait) * time.Microsecond
 }
 
 // since formats a time since the build's beginning.

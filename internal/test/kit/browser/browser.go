@@ -177,6 +177,7 @@ type Look struct {
 	Dark          bool
 	Still         bool // motion is to be reduced
 	NoScript      bool
+	Print         bool // as it is printed
 }
 
 // Open opens a page and returns when it has loaded.
@@ -203,7 +204,11 @@ func (b *Browser) Open(url string, look Look) *Page {
 	if look.Still {
 		motion = "reduce"
 	}
-	p.must("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
+	media := ""
+	if look.Print {
+		media = "print"
+	}
+	p.must("Emulation.setEmulatedMedia", map[string]any{"media": media, "features": []map[string]string{
 		{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": motion}}}, nil)
 	p.must("Emulation.setScriptExecutionDisabled", map[string]any{"value": look.NoScript}, nil)
 	p.must("Page.navigate", map[string]any{"url": url}, nil)
@@ -259,6 +264,20 @@ func (p *Page) WaitFor(what, expression string) {
 	}
 	_ = p.eval("document.body.innerText", &text) // for the message
 	p.b.t.Fatalf("%s: not so after %v; complaints: %q; the page shows:\n%s", what, patience, p.Complaints(), text)
+}
+
+// Press presses a key: Tab, Enter or Space.
+func (p *Page) Press(key string) {
+	p.b.t.Helper()
+	of := map[string]map[string]any{
+		"Tab":   {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9},
+		"Enter": {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
+		"Space": {"key": " ", "code": "Space", "windowsVirtualKeyCode": 32, "text": " "},
+	}[key]
+	for _, kind := range []string{"keyDown", "keyUp"} {
+		of["type"] = kind
+		p.must("Input.dispatchKeyEvent", of, nil)
+	}
 }
 
 // Screenshot returns the page as PNG: its first height pixels, or all of it if that is less.
