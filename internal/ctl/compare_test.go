@@ -34,13 +34,17 @@ func TestCompareBuilds(t *testing.T) {
 	build("/w1", 5*time.Second, job("/w1", "a.c", 1), job("/w1/sub", "b.c", 4), job("/w1", "gone.c", 1))
 	here := job("/w2", "/w2/a.c", 3)
 	here.Local, here.Host, here.Reason, here.Output = true, "", "local-share", "/w2/a.o"
-	build("/w2", 9*time.Second, here, job("/w2/sub", "b.c", 4), job("/w2", "new\x1b.c", 9))
+	other := job("/w2/sub", "b.c", 4)
+	other.Host, other.Asked, other.Missed, other.QueueUS = "c:7632", true, "changed: main.h", 1_500_000
+	build("/w2", 9*time.Second, here, other, job("/w2", "new\x1b.c", 9))
 
 	want := "BUILD 1 BUILD 2 CHANGE took 5 s 9 s +4 s work, on one processor 3 s"
 	for _, words := range [][]string{{"builds", "1", "2"}, {"builds", "2", "1"}} {
 		text := strings.Join(strings.Fields(s.want(0, "", "", words...)), " ")
 		for _, want := range []string{
-			want, "commands 3 3 +0 on hosts 3 2 -1 from the cache 0 0 +0 here 0 1 +1", "REASON BUILD 1 BUILD 2 MEANS local-share 0 1 ",
+			want, "commands 3 3 +0 on hosts 3 2 -1 from the cache 0 0 +0 here 0 1 +1 not in the cache 0 1 +1", "hosts 1 2 +1 waited for hosts, all commands ",
+			"+1.5 s Only in build 2: c:7632 Why", "Why the cache had no result, where that has changed WHY BUILD 1 BUILD 2 changed: main.h 0 1 ",
+			"REASON BUILD 1 BUILD 2 MEANS local-share 0 1 ",
 			"Commands that took longer in build 2, by most COMMAND LONGER BY BUILD 1 BUILD 2 new?.c 9 s - 9 s (a:7632) a.c 2 s 1 s (a:7632) 3 s (here: local-share)",
 		} {
 			if !strings.Contains(text, want) {

@@ -202,7 +202,7 @@ func costsText(r *costs.Report, of string, top int) []byte {
 
 	head := "Headers that cost most, over all units"
 	if r.Fit.Error >= 0 {
-		head += fmt.Sprintf("\n(estimated; off by less than %.0f%% for half of the units)", math.Ceil(100*r.Fit.Error))
+		head += fmt.Sprintf("\n(estimated; off by less than %.0f%% for half of the units;\n in 19 of 20 cases, a header is off by no more than its ERROR)", math.Ceil(100*r.Fit.Error))
 	} else {
 		head += "\n(estimated by text: there are too few units for more)"
 	}
