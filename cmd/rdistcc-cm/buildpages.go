@@ -41,7 +41,7 @@ type madePage struct {
 const (
 	keptPages     = 4
 	keptPageBytes = 8 << 20 // of one
-	pageTime      = time.Minute
+	pageTime      = 2 * time.Minute
 )
 
 func newBuildPages(dir string, base func() telemetry.Page) *buildPages {

@@ -37,7 +37,7 @@ func (r *Report) headers(l *journal.Log, units []*Unit) {
 			sizes[name] = size
 		})
 	}
-	groups := make(map[mark]int)
+	numbers := make(map[mark]int)
 	of := make([]int, len(changes)) // a name's group
 	file := make([]string, len(changes))
 	for f, name := range names {
@@ -47,10 +47,10 @@ func (r *Report) headers(l *journal.Log, units []*Unit) {
 		if of[name] = -1; m.units == 0 {
 			continue
 		}
-		g, ok := groups[m]
+		g, ok := numbers[m]
 		if !ok {
 			g = len(r.Headers)
-			groups[m] = g
+			numbers[m] = g
 			r.Headers = append(r.Headers, Header{Units: m.units, Error: -1})
 		}
 		of[name] = g
@@ -59,18 +59,27 @@ func (r *Report) headers(l *journal.Log, units []*Unit) {
 		h.Changes += changes[name]
 	}
 	m := newModel(len(units), len(r.Headers))
+	text := make([]uint64, len(r.Headers)) // that one unit reads
+	reads := make([]bool, len(r.Headers))
+	var groups []int // that it reads
 	for i, u := range units {
-		text := make(map[int]uint64)
+		groups = groups[:0]
 		all := uint64(0)
 		each(u, func(name uint32, size uint64) {
-			text[of[name]] += size
+			g := of[name]
+			if !reads[g] {
+				reads[g] = true
+				groups = append(groups, g)
+			}
+			text[g] += size
 			all += size
 		})
-		for g, size := range text {
+		for _, g := range groups {
 			h := &r.Headers[g]
-			h.Text += size
+			h.Text += text[g]
 			h.Touch += u.CPU
-			m.add(i, g, float64(size))
+			m.add(i, g, float64(text[g]))
+			text[g], reads[g] = 0, false
 		}
 		m.unit(i, u.CPU.Seconds(), float64(u.Text-all))
 	}

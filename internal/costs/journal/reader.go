@@ -51,6 +51,7 @@ type reader struct {
 	want  func(*Compile) bool
 	files map[File]uint32 // by their index in log.Files
 	room  int             // for further numbers in lists
+	list  []uint32        // scratch
 }
 
 // segment is what was numbered in one file, by its number. A damaged batch leaves gaps.
@@ -165,13 +166,14 @@ func (r *reader) batch(s *segment, b []byte) bool {
 			s.next[1]++
 		case itemList:
 			text := d.bytes(d.uvarint())
-			var list []uint32
+			r.list = r.list[:0]
 			known := true
 			known = runs(text, func(n uint64) {
 				f, ok := s.files[n]
 				known = known && ok
-				list = append(list, f)
+				r.list = append(r.list, f)
 			}) && known
+			list := append([]uint32(nil), r.list...) // of its own size
 			if r.room -= len(list); known && r.room >= 0 {
 				slices.Sort(list)
 				s.lists[s.next[2]] = list
