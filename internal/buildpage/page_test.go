@@ -113,7 +113,11 @@ func TestTreemap(t *testing.T) {
 	for i := range 200 {
 		c.Headers = append(c.Headers, costs.Header{Files: []costs.HeaderFile{{Name: fmt.Sprintf("/w/h%d.h", i)}}, CPU: time.Second / time.Duration(i+1)})
 	}
-	m := treemapOf("/w", c)
+	c.Headers[1].Files[0].Name = "/usr/include/stdio.h"
+	m := treemapOf("/elsewhere", c) // a build need not run where its sources are
+	if m.Areas[0].System || !m.Areas[1].System {
+		t.Error("headers of the project and of the system are mixed up")
+	}
 	if len(m.Areas) != maxAreas || m.Rest == "" {
 		t.Fatalf("%d areas, the rest is %q", len(m.Areas), m.Rest)
 	}

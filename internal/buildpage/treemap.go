@@ -73,7 +73,7 @@ func treemapOf(dir string, c *costs.Report) *treemap {
 			}
 			at += long
 			a.Name = path.Base(head.Name())
-			a.System = figure.Near(dir, head.Name()) == head.Name()
+			a.System = head.System()
 			a.Wide = a.Width > 7*float64(len([]rune(a.Name)))+6 && a.Height > 16
 			others := ""
 			if k := len(head.Files) - 1; k > 0 {

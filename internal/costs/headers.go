@@ -140,7 +140,7 @@ func scatter(x uint64) uint64 {
 func (r *Report) Edited() []*Header {
 	var list []*Header
 	for i := range r.Headers {
-		if h := &r.Headers[i]; !unit.IsSystemFile(h.Name()) {
+		if h := &r.Headers[i]; !h.System() {
 			list = append(list, h)
 		}
 	}
@@ -149,6 +149,9 @@ func (r *Report) Edited() []*Header {
 	})
 	return list
 }
+
+// System reports whether a header is one of the system, and not of a project.
+func (h *Header) System() bool { return unit.IsSystemFile(h.Name()) }
 
 // edits returns what the changes of a header have cost, if each unit that reads it was compiled after each.
 func (h *Header) edits() time.Duration { return time.Duration(h.Changes) * h.Touch }
