@@ -1,10 +1,12 @@
 package ctl
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -33,9 +35,13 @@ const maxBackends = 256
 type backends struct {
 	Common struct {
 		Output string   `json:"linker_output"`
-		Args   []string `json:"args"` // of each compile the first ones; they begin with the compiler
+		Args   []string `json:"args"`   // of each compile the first ones; they begin with the compiler
+		Inputs []string `json:"inputs"` // of all, besides their own
 	} `json:"common"`
 	Jobs []backend `json:"jobs"`
+
+	why    string // they run here; "": they need not
+	shared bool   // some make the same file: one after the other, in their order
 }
 
 type backend struct {
@@ -64,7 +70,7 @@ func (c *ctl) dtltoCommand() *cobra.Command {
 	}
 }
 
-// readBackends reads what lld has written to file.
+// readBackends reads what lld has written to file. What it does not understand of it, as of a later lld, has the compiles run here.
 func readBackends(file string) (*backends, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -73,6 +79,11 @@ func readBackends(file string) (*backends, error) {
 	var all backends
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, failf(reason.ExitArguments, "dtlto: %s: %v; want what lld writes for a distributor", file, err)
+	}
+	strict := json.NewDecoder(bytes.NewReader(b))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(new(backends)); err != nil {
+		all.why = strings.TrimPrefix(err.Error(), "json: ")
 	}
 	if len(all.Common.Args) == 0 || all.Common.Args[0] == "" {
 		return nil, failf(reason.ExitArguments, "dtlto: %s names no compiler (common.args); give the link -Wl,--thinlto-remote-compiler=CLANG", file)
@@ -84,7 +95,7 @@ func readBackends(file string) (*backends, error) {
 		}
 		for _, name := range j.Outputs {
 			if makes[filepath.Clean(name)] {
-				return nil, failf(reason.ExitArguments, "dtlto: %s: two jobs make %s", file, name)
+				all.why, all.shared = "two jobs make "+name, true
 			}
 			makes[filepath.Clean(name)] = true
 		}
@@ -118,6 +129,13 @@ func (c *ctl) dtlto(file string) error {
 	if err != nil {
 		places = c.cores // each compile has its own way to say that
 	}
+	if all.why != "" {
+		fmt.Fprintf(c.err, "rdistcc: dtlto: %s: %s; compiled here\n", file, all.why)
+		env, places = append(env, "RDISTCC_MODE=local"), c.cores
+	}
+	if all.shared {
+		places = 1
+	}
 	sizes := make(map[string]int64, len(all.Jobs)) // of modules
 	for _, j := range all.Jobs {
 		if len(j.Inputs) > 0 {
@@ -127,7 +145,9 @@ func (c *ctl) dtlto(file string) error {
 		}
 	}
 	// The longest first, so that none begins when all others have ended.
-	slices.SortStableFunc(all.Jobs, func(x, y backend) int { return cmp.Compare(sizes[y.Outputs[0]], sizes[x.Outputs[0]]) })
+	if !all.shared {
+		slices.SortStableFunc(all.Jobs, func(x, y backend) int { return cmp.Compare(sizes[y.Outputs[0]], sizes[x.Outputs[0]]) })
+	}
 	compiles, ctx := errgroup.WithContext(ctx)
 	compiles.SetLimit(min(max(places, 1), maxBackends))
 	for _, j := range all.Jobs {

@@ -77,14 +77,33 @@ func TestDistributedTrouble(t *testing.T) {
 	text := string(b)
 	for what, text := range map[string]string{
 		"want what lld writes": text[:len(text)-9], "names no compiler": strings.Replace(text, `"cl ang","-c"`, "", 1), "has no outputs": strings.Replace(text, `"outputs"`, `"made"`, 1),
-		"two jobs make": strings.Replace(text, `"outputs":[`, `"outputs":["x","./x",`, 1), "cannot unmarshal": strings.Replace(text, `"inputs":[]`, `"args":7`, 1),
+		"cannot unmarshal": strings.Replace(text, `"inputs":[]`, `"args":7`, 1),
 	} {
 		s.want(101, "", what, "dtlto", s.file("bad.json", text))
 	}
-	two := `{"common":{"args":["cc"]},"jobs":[{"outputs":["d/x.o"]},{"outputs":["./d//x.o"]}]}`
-	s.want(101, "", "two jobs make ./d//x.o", "dtlto", s.file("two.json", two))
 	s.want(int(reason.ExitIO), "", "no such file", "dtlto", filepath.Join(s.dir, "none"))
 	s.want(101, "", "needs a FILE", "dtlto")
+}
+
+// TestDistributedHere: what a later lld may mean otherwise, and jobs that make the same file, run here, the latter in their order; one line
+// says so.
+func TestDistributedHere(t *testing.T) {
+	for what, text := range map[string]string{
+		`unknown field "env"`:          `{"common":{"args":["cc"],"env":{}},"jobs":[{"args":["1","d/x.o"],"outputs":["d/x.o"]},{"args":["2","d/y.o"],"outputs":["d/y.o"]}],"v":2}`,
+		`two jobs make d/./x.o`:       `{"common":{"args":["cc"]},"jobs":[{"args":["1","d/x.o"],"outputs":["d/x.o"]},{"args":["2","d/x.o"],"outputs":["d/./x.o"]}]}`,
+		`unknown field "dependencies"`: `{"common":{"args":["cc"]},"jobs":[{"args":["2","d/x.o"],"outputs":["d/x.o"],"dependencies":[]}]}`,
+	} {
+		s := newShell(t)
+		s.file("bin/rdistcc", "#!/bin/sh\n[ \"$RDISTCC_MODE\" = local ] && echo $2 > \"$3\"\n")
+		text = strings.ReplaceAll(text, "d/", s.dir+"/")
+		code, _, errOut := s.run("dtlto", s.file("link.json", text))
+		if what = strings.ReplaceAll(what, "d/", s.dir+"/"); code != 0 || strings.Count(errOut, "\n") != 1 || !strings.Contains(errOut, what+"; compiled here") {
+			t.Errorf("%s: exit %d, %s", what, code, errOut)
+		}
+		if b, err := os.ReadFile(filepath.Join(s.dir, "x.o")); strings.HasPrefix(what, "two") && string(b) != "2\n" {
+			t.Errorf("%s: %v, made %q, want what the second one makes", what, err, b)
+		}
+	}
 }
 
 // TestDistributedMany: all of 5,000 compiles run, as many at a time as there are places; of 500 where a part runs.

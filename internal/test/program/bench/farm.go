@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/lab/netlab"
@@ -75,6 +76,9 @@ type farmSpec struct {
 	tls     bool   // both sides have certificates; otherwise those beyond loopback have a key
 	config  string // settings of the manager, as in its configuration file
 	tree    string // daemon.tree; "": the default
+	places  int    // of each host; 0: four
+	// compilers, when set, is the only directory in which hosts have compilers.
+	compilers string
 }
 
 // newFarm starts a daemon on each host, and a manager that knows them.
@@ -101,9 +105,16 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 		return nil, err
 	}
 	daemon = append(daemon, "--sandbox", cmp.Or(s.sandbox, "off"))
-	if s.tree != "" {
+	if s.tree != "" || s.compilers != "" {
 		file := filepath.Join(dir, "daemon.yaml")
-		if err := os.WriteFile(file, []byte("daemon: {tree: "+s.tree+"}\n"), 0o600); err != nil {
+		text := ""
+		if s.tree != "" {
+			text = "daemon: {tree: " + s.tree + "}\n"
+		}
+		if s.compilers != "" {
+			text += "toolchains: {dirs: [" + s.compilers + "]}\n"
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
 		daemon = append(daemon, "--config", file)
@@ -118,7 +129,7 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 		if err != nil {
 			return nil, err
 		}
-		args := []string{filepath.Join(b.bin, "rdistccd"), "--listen", addr, "--jobs", "4", "--http", "127.0.0.1:0", "--nice", "0"}
+		args := []string{filepath.Join(b.bin, "rdistccd"), "--listen", addr, "--jobs", strconv.Itoa(cmp.Or(s.places, 4)), "--http", "127.0.0.1:0", "--nice", "0"}
 		args = append(args, daemon...)
 		d, err := b.startDaemon(f.host, "rdistccd", env, args...)
 		if err != nil {

@@ -179,7 +179,7 @@ func (d *driver) once(ctx context.Context, i int, u *unit, env ...string) (o out
 	case words != strings.ReplaceAll(u.stderr, outName, filepath.Base(out)):
 		o.wrong = fmt.Sprintf("said %q, want %q", words, u.stderr)
 	}
-	if err := o.account(trace, ended); err != nil && o.wrong == "" {
+	if err := o.account(trace, ended, u.links); err != nil && o.wrong == "" {
 		o.wrong = "no right account: " + err.Error()
 	}
 	// The compiler here made up for it, but the host's had a different source; or there was no room for
@@ -208,23 +208,48 @@ func split(stderr string) (ours, compilers string) {
 	return strings.TrimSpace(ours), compilers
 }
 
-// account reads the one record that the job must have.
-func (o *outcome) account(file string, ended time.Time) error {
+// record is what rdistcc says of a command.
+type record struct {
+	Where, Host, Reason string
+	Attempts            int
+	MS                  struct{ Compile, Return, Place, Local float64 }
+}
+
+// account reads the one record that the job must have; those of the parts too if it links. A link is where the worst of its parts is: here
+// for want of a host, before on a host, before in the cache.
+func (o *outcome) account(file string, ended time.Time, links bool) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	if n := bytes.Count(text, []byte("\n")); n != 1 {
-		return fmt.Errorf("%d records", n)
+	var records []record
+	own := 0
+	for line := range bytes.Lines(text) {
+		var r record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return err
+		}
+		if links && r.Reason == "link" {
+			own++
+			continue
+		}
+		records = append(records, r)
 	}
-	var r struct {
-		Where, Host, Reason string
-		Attempts            int
-		MS                  struct{ Compile, Return, Place, Local float64 }
+	switch {
+	case links && (own != 1 || len(records) < 2):
+		return fmt.Errorf("%d records of a link, %d of its parts", own, len(records))
+	case !links && len(records) != 1:
+		return fmt.Errorf("%d records", len(records))
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return err
-	}
+	worst := slices.MaxFunc(records, func(a, b record) int { return slices.Index(rank, a.Where) - slices.Index(rank, b.Where) })
+	return o.take(worst, ended)
+}
+
+// rank has the places of a command from the best on.
+var rank = []string{"cached", "remote", "local"}
+
+// take takes over a record.
+func (o *outcome) take(r record, ended time.Time) error {
 	ms := func(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
 	o.attempts = r.Attempts
 	if r.Where == "cached" {

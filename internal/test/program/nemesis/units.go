@@ -18,6 +18,7 @@ type unit struct {
 	status int
 	stderr string
 	object []byte // nil: it makes none
+	links  bool   // a link with LTO, whose parts are compiles of their own
 }
 
 // outName is the name that commands give their output, for the words of -MT and messages: each job writes
@@ -71,12 +72,42 @@ func makeUnits(ctx context.Context, dir string, seed uint64, debug bool) ([]unit
 			return nil, err
 		}
 	}
+	if debug { // hosts without private trees get no partitions
+		for i := range 3 {
+			l, err := makeLink(ctx, dir, rnd, i)
+			if err != nil {
+				return nil, err
+			}
+			units = append(units, l)
+		}
+	}
 	for i := range units {
 		if err := units[i].compile(ctx, dir); err != nil {
 			return nil, err
 		}
 	}
 	return units, nil
+}
+
+// makeLink compiles some objects in dir, and returns the link of them, which compiles each function again.
+func makeLink(ctx context.Context, dir string, rnd *rand.Rand, id int) (unit, error) {
+	u := unit{args: []string{"gcc", "-O1", "-g", "-flto=2", "--param=lto-min-partition=10", "-flto-partition=max"}, links: true}
+	text := fmt.Sprintf("int part%d_0(int);\nint main(int argc, char **argv) { return part%d_0(argc) & 1; }\n", id, id)
+	for i := range 4 {
+		name := fmt.Sprintf("link%d_%d", id, i)
+		text += fmt.Sprintf("int part%d_%d(int);\nstatic int kept%d[64];\nint part%d_%d(int x) { kept%d[x & 63] += x * %d; return x > 90 ? kept%d[x & 7] : part%d_%d(x + %d); }\n",
+			id, (i+1)%4, i, id, i, i, 2+rnd.IntN(1000), i, id, (i+1)%4, 1+i)
+		if err := os.WriteFile(filepath.Join(dir, name+".c"), []byte(text), 0o600); err != nil {
+			return u, err
+		}
+		cmd := exec.CommandContext(ctx, "gcc", "-O1", "-g", "-flto", "-c", name+".c")
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return u, fmt.Errorf("%s: %w: %s", name, err, out)
+		}
+		u.args, text = append(u.args, name+".o"), ""
+	}
+	return u, nil
 }
 
 // compile records the unit's result here.

@@ -87,8 +87,12 @@ func linkProgram(t *testing.T, p realProgram) {
 			link := slices.Concat(words, objects, p.libs, []string{"-o", "x.o"})
 			plain := link
 			if clang {
+				distributor := filepath.Join(s.Dir, "rdistcc-dtlto")
+				if err := os.Symlink(s.Wrapper, distributor); err != nil {
+					t.Fatal(err)
+				}
 				plain = slices.Concat(link, []string{"-fuse-ld=" + lld})
-				link = slices.Concat(plain, []string{"-fthinlto-distributor=" + filepath.Join(s.Bin, "rdistcc-dtlto"), "-Wl,--thinlto-remote-compiler=" + path})
+				link = slices.Concat(plain, []string{"-fthinlto-distributor=" + distributor, "-Wl,--thinlto-remote-compiler=" + path})
 			}
 			parts := 0
 			for _, where := range []string{"remote:", "cached:"} {
