@@ -3,9 +3,11 @@ package connmgr
 import (
 	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -55,6 +57,9 @@ func TestSumOfPartition(t *testing.T) {
 	if got := sum(link("x", text+"int g(int x) { return t[x & 3]; }\n"), "x"); got == want {
 		t.Error("of another object: the same")
 	}
+	if got := sum(unnumbered(t, one), "x"); got != sum(unnumbered(t, two), "another") || got == want {
+		t.Errorf("without numbers: %x", got)
+	}
 	for n := 0; n < len(one); n += 1 + n/50 {
 		if got, ok := sumOfPartition(one[:n], "./x"); ok && got == want {
 			t.Errorf("cut at %d: the same", n)
@@ -63,4 +68,34 @@ func TestSumOfPartition(t *testing.T) {
 		bad[n] ^= 0x55
 		_, _ = sumOfPartition(bad, "./x") // does not panic
 	}
+}
+
+// unnumbered returns a partition as gcc 15 and later name its sections: without a number.
+func unnumbered(t *testing.T, b []byte) []byte {
+	t.Helper()
+	objcopy, err := exec.LookPath("objcopy")
+	if err != nil {
+		need.Skipf(t, need.Tools, "no objcopy")
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []string
+	for _, s := range f.Sections {
+		if i := strings.LastIndexByte(s.Name, '.'); strings.HasPrefix(s.Name, gccSections) && s.Name != gccWords {
+			args = append(args, "--rename-section", s.Name+"="+s.Name[:i])
+		}
+	}
+	name := filepath.Join(t.TempDir(), "x.o")
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(objcopy, append(args, name)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if b, err = os.ReadFile(name); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
