@@ -90,7 +90,7 @@ func TestDistributedTrouble(t *testing.T) {
 func TestDistributedHere(t *testing.T) {
 	for what, text := range map[string]string{
 		`unknown field "env"`:          `{"common":{"args":["cc"],"env":{}},"jobs":[{"args":["1","d/x.o"],"outputs":["d/x.o"]},{"args":["2","d/y.o"],"outputs":["d/y.o"]}],"v":2}`,
-		`two jobs make d/./x.o`:       `{"common":{"args":["cc"]},"jobs":[{"args":["1","d/x.o"],"outputs":["d/x.o"]},{"args":["2","d/x.o"],"outputs":["d/./x.o"]}]}`,
+		`two jobs make d/./x.o`:        `{"common":{"args":["cc"]},"jobs":[{"args":["1","d/x.o"],"outputs":["d/x.o"]},{"args":["2","d/x.o"],"outputs":["d/./x.o"]}]}`,
 		`unknown field "dependencies"`: `{"common":{"args":["cc"]},"jobs":[{"args":["2","d/x.o"],"outputs":["d/x.o"],"dependencies":[]}]}`,
 	} {
 		s := newShell(t)
