@@ -341,6 +341,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		Name:          name,
 		Copies:        c.Cache.Replicas,
 		NoBackFill:    !c.Cache.BackFill,
+		Ahead:         int64(c.Cache.Ahead),
 		BaseDir:       c.Cache.BaseDir,
 		KeepHere:      map[string]connmgr.KeepHere{"auto": connmgr.KeepTold, "true": connmgr.KeepAll, "false": connmgr.KeepNone}[c.Cache.Here],
 		Wait:          c.Waiting(),

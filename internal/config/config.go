@@ -191,6 +191,7 @@ type Cache struct {
 	// Tiers are those that are used, in the order in which they are asked, each NAME or NAME:MODE; none = all that are set up.
 	Tiers    []string `yaml:"tiers"`
 	BackFill bool     `yaml:"back-fill"` // what is found in a tier is kept in those in front of it
+	Ahead    Size     `yaml:"ahead"`     // of results that are fetched from stores before they are asked for; 0 = none are
 	Here     string   `yaml:"here"`      // whether what compiles on this machine come to is kept as well: auto, true, false
 	// Trust says whose results are taken from the stores that follow; none = the farm's, or without certificates anyone's.
 	Trust   []string `yaml:"trust"`
@@ -282,7 +283,7 @@ func Default() *Config {
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Eager: 16 * KiB},
 		Store:   Store{Use: true, Keep: 10 * time.Minute, Results: 64 * MiB, ResultsDisk: GiB},
 		Cluster: Cluster{Header: "authorization"},
-		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, BackFill: true, Here: "auto", Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
+		Cache:   Cache{Use: true, Farm: true, Replicas: 1, Size: 5 * GiB, BackFill: true, Ahead: 64 * MiB, Here: "auto", Redis: defaultRedis(), S3: defaultS3(), REAPI: defaultREAPI()},
 		Manager: Manager{IdleExit: 10 * time.Minute, Carrier: "auto"},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

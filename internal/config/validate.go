@@ -73,6 +73,7 @@ func (c *Config) Validate() error {
 		{"cache.base-dir", absoluteOrEmpty(c.Cache.BaseDir)},
 		{"cache.replicas", between(c.Cache.Replicas, 1, 8)},
 		{"cache.size", sized(c.Cache.Size, 0, 1<<20*GiB)},
+		{"cache.ahead", sized(c.Cache.Ahead, 0, 4*GiB)},
 		{"cache.helpers", helpers(c.Cache.Helpers)},
 		{"cache.tiers", chained(&c.Cache)},
 		{"cache.trust", c.trusted()},

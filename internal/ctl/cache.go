@@ -131,12 +131,15 @@ func (x *cacheStats) text(now time.Time) []byte {
 		return []byte(text)
 	}
 	all := append([]byte(text+fmt.Sprintf("since %s: ", x.Since.Format(time.DateTime))), cacheLine(x.Counts)...)
-	return append(append(all, tierLines(x.Counts.Tiers)...), signedLines(x.Counts)...)
+	return append(append(all, tierLines(x.Counts.Tiers)...), notes(x.Counts)...)
 }
 
-// signedLines says which results were not taken as nobody has signed them whose signature counts, and which tiers need no signature.
-func signedLines(c *report.CacheCounts) (text []byte) {
+// notes says what was fetched ahead, which results were not taken as nobody has signed them whose signature counts, and which tiers need no signature.
+func notes(c *report.CacheCounts) (text []byte) {
 	for _, t := range c.Tiers {
+		if t.Ahead > 0 {
+			text = fmt.Appendf(text, "%s: %s fetched before builds asked, %d of them used\n", t.Name, figure.Count(int(t.Ahead), "result"), t.AheadHits)
+		}
 		if t.Untrusted > 0 {
 			text = fmt.Appendf(text, "%s: %s\n", t.Name, untrustedText(t.Untrusted))
 		}

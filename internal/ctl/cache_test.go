@@ -69,6 +69,8 @@ func TestCacheForPeople(t *testing.T) {
 	s.want(0, "manager 4, redis 1, web 2; 90 s", "", "cache", "stats")
 	st.Cache.Tiers[0].Untrusted, st.Cache.Unsigned = 3, []string{"s3", "web"}
 	s.want(0, "\n\nweb: 3 looks had a result that nobody has signed whose signature counts: a miss\nunsigned: s3, web; whoever can write there can give this machine wrong objects\n", "", "cache", "stats")
+	st.Cache.Tiers[0].Ahead, st.Cache.Tiers[0].AheadHits = 7, 3
+	s.want(0, "\n\nweb: 7 results fetched before builds asked, 3 of them used\nweb: 3 looks", "", "cache", "stats")
 	s.want(0, "\nweb   10     4     1       4.0KiB  2.5 ms        6     8.0KiB   90 s\nfarm  0      0     0       0", "", "cache", "stats")
 
 	config := filepath.Join(s.dir, "config.yaml")

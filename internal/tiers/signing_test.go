@@ -82,7 +82,7 @@ func TestSigning(t *testing.T) {
 		t.Fatal(err)
 	}
 	writer := cacheOf(t, store, s)
-	writer.Keep(key, b)
+	writer.Keep(nil, key, b)
 	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func BenchmarkHit(b *testing.B) {
 	for name, signing := range map[string]results.Signing{"unsigned": {}, "signed": signing} {
 		store := b.TempDir()
 		writer := cacheOf(b, store, signing)
-		writer.Keep(key, entry)
+		writer.Keep(nil, key, entry)
 		if err := writer.Close(); err != nil {
 			b.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
@@ -32,6 +33,7 @@ type names struct {
 	exact resultcache.Key
 	moved resultcache.Key // where it may be shared with other directories; see base
 	base  move.Base       // that moved does not depend on; empty: there is no moved
+	body  *job.Body       // the command, as moved has it if there is one
 	moves bool            // what was found under moved is from another directory
 }
 
@@ -48,7 +50,7 @@ func (c *client) names(k *known.Job) *names {
 	if !n.ok {
 		return n
 	}
-	n.exact = resultcache.KeyOf(c.compiler.ID, k.Body, sumOf(c.compiler.ID, k))
+	n.exact, n.body = resultcache.KeyOf(c.compiler.ID, k.Body, sumOf(c.compiler.ID, k)), k.Body
 	if len(k.Images) > 0 {
 		return n // the compiler finds what an image is made of by the names of here
 	}
@@ -58,10 +60,20 @@ func (c *client) names(k *known.Job) *names {
 	}
 	if base, is := move.Of(dir); is {
 		if body, is := base.Command(k.Body); is {
+			n.body = body
 			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(string(base), base.Hide)), base
 		}
 	}
 	return n
+}
+
+// inBuild returns what the cache is to know of the command, whose job is b, for what it fetches before that is asked for.
+func (c *client) inBuild(b *job.Body) *results.Command {
+	if c.ofBuild == nil {
+		tc := c.compiler.ID
+		c.ofBuild = &results.Command{Build: c.record.Build, Keeps: c.mayKeep(), Name: func() resultcache.Key { return resultcache.ForecastKeyOf(tc, b) }}
+	}
+	return c.ofBuild
 }
 
 // sumOf returns the sum over everything that a compile can see, for the name of its result: the files of its Set and, for each
@@ -155,6 +167,7 @@ func (c *client) unlessRefused(missed string) string {
 // findIn does the same where a look says. It sets what is missing there.
 func (c *client) findIn(k *known.Job, where *results.Look) (*resultcache.Entry, string) {
 	n := c.names(k)
+	where.Command = c.inBuild(n.body)
 	where.Untrusted = func(tier string) { c.refused = tier }
 	apart := func(n int) ([]byte, error) { return make([]byte, n), nil }
 	if n.base != "" {

@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -103,6 +104,7 @@ func (c *client) hand(e *resultcache.Entry, flight *results.Flight) {
 // flight, if there is one, and to the tiers of the cache.
 func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
 	k, list, twice, reads := made.k, c.list.Sched, made.k != nil && c.stepsTwice(made.k), c.reads
+	cmd := c.inBuild(cmp.Or(made.names.body, made.body))
 	e := &resultcache.Entry{Key: made.names.exact, Exit: r.Exit, Origin: resultcache.Origin{Made: made.ended, Host: r.Host, Builder: c.m.o.Name,
 		Source: c.record.Source, Compiler: c.compiler.Name(),
 		CPU: time.Duration(c.record.CPUUS) * time.Microsecond, Wall: time.Duration(r.CompileUS) * time.Microsecond}}
@@ -125,7 +127,7 @@ func (c *client) keep(made *madeFrom, r *ipc.Result, flight *results.Flight) {
 			c.m.o.Log.Debug("a result is not kept", "source", e.Source, "err", err)
 			return
 		}
-		c.m.results.Keep(e.Key, entry)
+		c.m.results.Keep(cmd, e.Key, entry)
 		c.m.keepListed(read)
 		if exact != nil {
 			c.m.copies.Make(list, made.names.exact, exact, e.Host)

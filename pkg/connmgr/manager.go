@@ -142,7 +142,8 @@ type client struct {
 	waits    int            // in vain, for compiles of other managers
 	plain    *plain.Command // read for the wrapper; nil: the wrapper has sent the lease
 	named    names          // of the job's result
-	reads    *reads         // what it reads; nil: not known
+	ofBuild  *results.Command
+	reads    *reads // what it reads; nil: not known
 	here     ranHere
 
 	// its memory, and what it counts as

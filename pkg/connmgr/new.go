@@ -64,7 +64,7 @@ func New(o Options) (*Manager, error) {
 	m.metrics = metrics.New(metrics.Source{Status: m.Status, Demand: m.Demand, Large: m.memory.LargeUsed,
 		Files: m.known.Files, States: farm.States(), Doubts: known.Words(), Carriers: job.CarrierNames(), Tiers: o.tiers(), CacheOutcomes: results.Outcomes(), WaitEnds: shelved.Ends()})
 	if len(o.Results) > 0 {
-		m.results = results.New(results.Options{Tiers: o.Results, Log: o.Log, Count: m.metrics.Cached, NoBackFill: o.NoBackFill, Signing: o.Signing})
+		m.results = results.New(results.Options{Tiers: o.Results, Log: o.Log, Count: m.metrics.Cached, NoBackFill: o.NoBackFill, Signing: o.Signing, Ahead: o.Ahead})
 	}
 	m.compilers = compilers.New(m.ctx, o.Object)
 	m.base.Carriers = carriers

@@ -77,7 +77,8 @@ type Options struct {
 	Results []results.Tier
 	// NoBackFill says that a result which was found in a tier is not kept in those in front of it.
 	NoBackFill bool
-	Copies     int // hosts that keep a result, with the one that has compiled it (1)
+	Ahead      int64 // bytes of results that are fetched from stores before they are asked for (none)
+	Copies     int   // hosts that keep a result, with the one that has compiled it (1)
 	// Verify returns the name of the host that has made a signature for the sum of a result that several tenants
 	// share (none of those is accepted).
 	Verify  func(sum [32]byte, signature []byte) (host string, err error)

@@ -139,7 +139,7 @@ func (c *client) onRan(f *ipc.Ran) error {
 	made := &madeFrom{k: k, body: k.Body, compiler: c.compiler.ID, names: *c.names(k), began: began, ended: time.Now()}
 	e := &resultcache.Entry{Key: made.names.exact, Origin: resultcache.Origin{Made: made.ended, Host: report.HereHost, Builder: c.m.o.Name, Source: c.record.Source,
 		Compiler: c.compiler.Name(), CPU: time.Duration(f.CPUUS) * time.Microsecond, Wall: time.Duration(f.WallUS) * time.Microsecond}}
-	twice := c.stepsTwice(k)
+	twice, cmd := c.stepsTwice(k), c.inBuild(made.names.body)
 	c.m.clients.Go(func() {
 		entry, err := made.encode(e, r, mem)
 		if err != nil {
@@ -150,7 +150,7 @@ func (c *client) onRan(f *ipc.Ran) error {
 		if twice {
 			read = whatIsRead(made.compiler, k, e.Key, func(index int) []byte { return outputOf(e, index) })
 		}
-		c.m.results.Keep(e.Key, entry)
+		c.m.results.Keep(cmd, e.Key, entry)
 		c.m.keepListed(read)
 	})
 	return c.SendFrame(ipc.AppendBare(nil, ipc.KindGo))

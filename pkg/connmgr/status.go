@@ -50,7 +50,7 @@ func (m *Manager) Stats() report.Stats {
 	if m.results != nil {
 		s.Cache.Unsigned = m.results.Unsigned()
 		for _, n := range m.results.Counts() {
-			s.Cache.Tiers = append(s.Cache.Tiers, report.TierCounts{Name: n.Tier, Looks: n.Looks, Hits: n.Hits, Errors: n.Errors, Untrusted: n.Untrusted, Kept: n.Kept,
+			s.Cache.Tiers = append(s.Cache.Tiers, report.TierCounts{Name: n.Tier, Looks: n.Looks, Hits: n.Hits, Errors: n.Errors, Untrusted: n.Untrusted, Kept: n.Kept, Ahead: n.Ahead, AheadHits: n.AheadHits,
 				Read: n.Read, Written: n.Written, TimeUS: uint64(n.Time.Microseconds()), SavedUS: uint64(n.SavedCPU.Microseconds())})
 		}
 	}

@@ -31,7 +31,7 @@ type manner struct {
 func (c *client) compileNamed(t *attempt.Task, key resultcache.Key, how manner) (*ipc.Result, *ipc.GoLocal) {
 	if c.lease.Cache == ipc.CacheOn || c.lease.Cache == ipc.CacheRead {
 		c.record.Asked = true
-		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: key, Room: c.room, Untrusted: func(tier string) { c.refused = tier }, Check: func(e *resultcache.Entry) error {
+		e, tier := c.m.results.Find(c.Context(), &results.Look{Key: key, Command: c.inBuild(t.Body), Room: c.room, Untrusted: func(tier string) { c.refused = tier }, Check: func(e *resultcache.Entry) error {
 			return c.check(t.Body, modules.Rules{}, e)
 		}})
 		if e != nil {

@@ -30,10 +30,13 @@ type TierCounts struct {
 	Errors uint64 `json:"errors"`
 	// Untrusted is how many looks had a result that was not taken, as nobody has signed it whose signature counts.
 	Untrusted uint64 `json:"untrusted,omitempty"`
-	Kept      uint64 `json:"kept"`     // results that were written
-	Read      uint64 `json:"read"`     // bytes of results, as they are kept
-	Written   uint64 `json:"written"`  // likewise
-	TimeUS    uint64 `json:"time_us"`  // of all looks, in microseconds
+	Kept      uint64 `json:"kept"`    // results that were written
+	Read      uint64 `json:"read"`    // bytes of results, as they are kept
+	Written   uint64 `json:"written"` // likewise
+	TimeUS    uint64 `json:"time_us"` // of all looks, in microseconds
+	// Ahead is how many results were fetched before they were asked for, and AheadHits how many of Hits came so.
+	Ahead     uint64 `json:"ahead,omitempty"`
+	AheadHits uint64 `json:"ahead_hits,omitempty"`
 	SavedUS   uint64 `json:"saved_us"` // CPU time that the compiles of its hits took when they were made, in microseconds
 }
 

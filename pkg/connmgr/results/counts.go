@@ -17,6 +17,7 @@ type Counts struct {
 	Read, Written       uint64 // bytes of results, as they are kept
 	Time                time.Duration
 	SavedCPU            time.Duration // what the compiles of its hits took when they were made
+	Ahead, AheadHits    uint64        // results that were fetched before they were asked for, and those of Hits that came so
 }
 
 // counts are the Counts of a tier.
@@ -52,6 +53,20 @@ func (c *counts) second(e *resultcache.Entry) {
 func (c *counts) hitLocked(e *resultcache.Entry) {
 	c.sums.Hits++
 	c.sums.SavedCPU += e.CPU
+}
+
+// fetched counts n results that were fetched before they were asked for.
+func (c *counts) fetched(n int) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.sums.Ahead += uint64(n)
+}
+
+// cameAhead counts that a look has found one of them.
+func (c *counts) cameAhead() {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.sums.AheadHits++
 }
 
 // wrote counts a result of n bytes that was written.

@@ -7,6 +7,8 @@
 //	second     results of compiles that differ in what was not read
 //	value      what another program keeps among the results
 //	counts     what has become of the looks into each tier
+//	ahead      results that are fetched before they are asked for
+//	forecast   what the next build will want
 //	signing    who has put what is in stores that others use
 //	distrust   hosts whose results are not used any more
 //
@@ -47,6 +49,8 @@ type Options struct {
 	// NoBackFill says that a result which was found in a tier is not kept in those in front of it.
 	NoBackFill bool
 	Signing    Signing
+	// Ahead is how many bytes of results are fetched before they are asked for, from the tiers that others use; 0: none are.
+	Ahead int64
 }
 
 // Cache is a manager's cache of results. Close ends it.
@@ -80,6 +84,14 @@ func New(o Options) *Cache {
 	for _, t := range o.Tiers {
 		c.tiers = append(c.tiers, newTier(t, &o.Signing))
 	}
+	if o.Ahead > 0 {
+		room := semaphore.NewWeighted(o.Ahead)
+		for _, t := range c.tiers {
+			if t.Shared && t.Read {
+				t.ahead = newAhead(c, t, room, o.Ahead)
+			}
+		}
+	}
 	c.tellMute(&o.Signing)
 	return c
 }
@@ -90,6 +102,17 @@ const closeTime = 2 * time.Second
 // Close waits a moment for what is being written, and closes the stores.
 func (c *Cache) Close() error {
 	stop := time.AfterFunc(closeTime, c.cancel)
+	for _, t := range c.tiers {
+		if t.ahead != nil {
+			t.ahead.stop()
+		}
+	}
+	c.writing.Wait()
+	for _, t := range c.tiers {
+		if t.ahead != nil {
+			t.ahead.end()
+		}
+	}
 	c.writing.Wait()
 	stop.Stop()
 	c.cancel()
@@ -114,6 +137,8 @@ type Look struct {
 	Second *SecondStep
 	// Value says that the look is for a value of another program.
 	Value bool
+	// Command, if not nil, is the one that the result is for.
+	Command *Command
 	// Only, if not empty, is the only tier that is asked.
 	Only string
 	// Joined says that a hit counts as one of a job that was under way.
@@ -141,6 +166,7 @@ type Farm interface {
 // copy. A result of the second step has another Key than was looked for.
 func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) {
 	key := l.Key
+	c.begins(l.Command)
 	buf := buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxBuffer {
@@ -171,6 +197,9 @@ func (c *Cache) Find(ctx context.Context, l *Look) (*resultcache.Entry, string) 
 			}
 			c.fine(t)
 			t.delivers()
+			for _, behind := range c.tiers[i+1:] {
+				behind.ahead.saw(l.Command, e.Key)
+			}
 			if c.fill {
 				c.putBefore(i, l, e, b)
 			}
@@ -239,10 +268,17 @@ func (c *Cache) Sizes() map[string]int64 {
 	return sizes
 }
 
-// Keep keeps an entry in all tiers, in the background.
-func (c *Cache) Keep(key resultcache.Key, entry []byte) {
+// Keep keeps an entry in all tiers, in the background. cmd, if not nil, is the command that it is for. It is not changed any more.
+func (c *Cache) Keep(cmd *Command, key resultcache.Key, entry []byte) {
+	c.begins(cmd)
 	for _, t := range c.tiers {
-		c.put(t, key, entry, own)
+		c.write(t, len(entry), key, func() error {
+			b, err := t.put(c.ctx, key, entry, own)
+			if err == nil {
+				t.ahead.keeps(cmd, key, b)
+			}
+			return err
+		})
 	}
 }
 
@@ -266,7 +302,10 @@ func (c *Cache) putBefore(i int, l *Look, e *resultcache.Entry, b []byte) {
 // put keeps an entry in a tier, in the background. It does not change the slice. done is closed when that is over; it is
 // nil if the entry is not kept.
 func (c *Cache) put(t *tier, key resultcache.Key, entry []byte, from origin) (done <-chan struct{}) {
-	return c.write(t, len(entry), key, func() error { return t.put(c.ctx, key, entry, from) })
+	return c.write(t, len(entry), key, func() error {
+		_, err := t.put(c.ctx, key, entry, from)
+		return err
+	})
 }
 
 // write calls do, which writes at most n bytes to a tier, in the background. What it returns is that of put.

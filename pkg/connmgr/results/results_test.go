@@ -135,7 +135,7 @@ func TestTiers(t *testing.T) {
 	if tier := b.find(t, key); tier != "" {
 		t.Errorf("%q has it", tier)
 	}
-	b.Keep(key, entryOf(t, key, "h"))
+	b.Keep(nil, key, entryOf(t, key, "h"))
 	b.writing.Wait()
 	if !b.near.has(key) || !b.far.has(key) || b.find(t, key) != "near" || b.near.gets != 2 || b.far.gets != 1 {
 		t.Errorf("%d and %d looks", b.near.gets, b.far.gets)
@@ -146,7 +146,7 @@ func TestTiers(t *testing.T) {
 	}
 	b.tiers[0].Read, b.tiers[1].Write = false, false
 	third := resultcache.Key{3}
-	b.Keep(third, entryOf(t, third, "h"))
+	b.Keep(nil, third, entryOf(t, third, "h"))
 	b.writing.Wait()
 	if !b.near.has(third) || b.far.has(third) || b.find(t, third) != "" {
 		t.Error("a tier is read that must not be read, or written that must not be written")
@@ -184,7 +184,7 @@ func TestAlteredOnItsWay(t *testing.T) {
 		b.far.all = map[resultcache.Key][]byte{key: bent, other: entryOf(t, other, "h")}
 		keeps := func() int {
 			before := b.far.puts
-			b.Keep(third, entryOf(t, third, "h"))
+			b.Keep(nil, third, entryOf(t, third, "h"))
 			b.writing.Wait()
 			return b.far.puts - before
 		}
@@ -223,7 +223,7 @@ func TestStoreThatIsDown(t *testing.T) {
 		if b.near.gets != patience || b.far.gets != 100 || strings.Count(b.log.String(), "level=WARN") != 1 {
 			t.Errorf("%d looks into the tier that is down, %d into the other\n%s", b.near.gets, b.far.gets, b.log.String())
 		}
-		b.Keep(key, entryOf(t, key, "h"))
+		b.Keep(nil, key, entryOf(t, key, "h"))
 		b.writing.Wait()
 		if b.near.puts != 0 {
 			t.Error("it is written to")
@@ -277,7 +277,7 @@ func TestReadOnlyStore(t *testing.T) {
 		b.far.putErr = fmt.Errorf("%w: no right", resultcache.ErrReadOnly)
 		keep := func(n int) {
 			for i := range byte(n) {
-				b.Keep(resultcache.Key{i}, entryOf(t, resultcache.Key{i}, "h"))
+				b.Keep(nil, resultcache.Key{i}, entryOf(t, resultcache.Key{i}, "h"))
 				b.Drop(resultcache.Key{100, i})
 				b.writing.Wait()
 			}
@@ -327,8 +327,8 @@ func TestDistrust(t *testing.T) {
 	b := newBench(t, 0)
 	b.tiers[0].Store = s
 	bad, good, late := resultcache.Key{1}, resultcache.Key{2}, resultcache.Key{3}
-	b.Keep(bad, entryOf(t, bad, "liar"))
-	b.Keep(good, entryOf(t, good, "host"))
+	b.Keep(nil, bad, entryOf(t, bad, "liar"))
+	b.Keep(nil, good, entryOf(t, good, "host"))
 	b.writing.Wait()
 	b.Distrust("liar")
 	b.writing.Wait()
@@ -339,7 +339,7 @@ func TestDistrust(t *testing.T) {
 		t.Error("a result of a host that compiles wrongly is used, or stays")
 	}
 	time.Sleep(time.Millisecond) // the clock goes on
-	b.Keep(late, entryOf(t, late, "liar"))
+	b.Keep(nil, late, entryOf(t, late, "liar"))
 	b.writing.Wait()
 	if b.find(t, good) != "near" || b.find(t, late) != "near" {
 		t.Error("a result of another host, or of a later time, is not used")
@@ -457,7 +457,7 @@ func TestFarm(t *testing.T) {
 	if tier := look(nil); tier != "near" { // with the name of the host
 		t.Errorf("from %q", tier)
 	}
-	b.Keep(resultcache.Key{2}, entryOf(t, key, ""))
+	b.Keep(nil, resultcache.Key{2}, entryOf(t, key, ""))
 	b.Drop(key)
 	b.writing.Wait()
 	// A copy of what a host has compiled that is trusted no more is not used, whoever serves it.

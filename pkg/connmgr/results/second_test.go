@@ -41,7 +41,7 @@ func TestSecondStep(t *testing.T) {
 	list := resultcache.Key{100}
 	one, two, three := resultcache.Key{1}, resultcache.Key{2}, resultcache.Key{3}
 	item := resultcache.Item{Unread: []byte{1}, Sum: [32]byte{7}, Result: one}
-	b.Keep(one, entryOf(t, one, "h"))
+	b.Keep(nil, one, entryOf(t, one, "h"))
 	b.KeepManifest(list, resultcache.Item{Unread: []byte{99}, Sum: [32]byte{7}, Result: one})
 	b.KeepManifest(list, resultcache.Item{Unread: []byte{1}, Sum: [32]byte{8}, Result: one})
 	b.writing.Wait()
@@ -93,7 +93,7 @@ func TestSecondStep(t *testing.T) {
 func TestDamagedManifest(t *testing.T) {
 	b, s := newListing(t)
 	list, one := resultcache.Key{100}, resultcache.Key{1}
-	b.Keep(one, entryOf(t, one, "h"))
+	b.Keep(nil, one, entryOf(t, one, "h"))
 	b.KeepManifest(list, resultcache.Item{Unread: []byte{1}, Sum: [32]byte{7}, Result: one})
 	b.writing.Wait()
 	m, err := s.GetManifest(t.Context(), list)

@@ -83,7 +83,7 @@ func TestSignedStore(t *testing.T) {
 	b := signedBench(t, "me", "me")
 	key := resultcache.Key{1}
 	entry := entryOf(t, key, "h")
-	b.Keep(key, entry)
+	b.Keep(nil, key, entry)
 	b.writing.Wait()
 	if !bytes.Equal(b.near.all[key], entry) || !bytes.Equal(b.far.all[key], signedBy(t, "me", entry, key)) {
 		t.Error("the tiers have something else")
@@ -148,7 +148,7 @@ func TestWriterWithoutKey(t *testing.T) {
 		if n++; b.far.drops != 0 || b.counts["far untrusted"] != n || len(b.near.all) != 0 {
 			t.Errorf("%s: %d removed, %v, %d copies", what, b.far.drops, b.counts, len(b.near.all))
 		}
-		b.Keep(key, good)
+		b.Keep(nil, key, good)
 		b.writing.Wait()
 		if delete(b.near.all, key); b.find(t, key) != "far" {
 			t.Errorf("%s: it is not replaced", what)
@@ -190,7 +190,7 @@ func TestWriterWithoutKey(t *testing.T) {
 func TestNoMoreTrusted(t *testing.T) {
 	b := signedBench(t, "me", "me", "other")
 	mine, others, second := resultcache.Key{1}, resultcache.Key{2}, resultcache.Key{3}
-	b.Keep(mine, entryOf(t, mine, "h"))
+	b.Keep(nil, mine, entryOf(t, mine, "h"))
 	b.writing.Wait()
 	b.far.all[others] = signedBy(t, "other", entryOf(t, others, "h"), others)
 	if b.find(t, others) != "far" || b.find(t, others) != resultcache.TierManager {
@@ -258,7 +258,7 @@ func TestCannotSign(t *testing.T) {
 	b.signing(func(s *Signing) { s.Sign = (&signer{err: errors.New("the certificate has expired")}).sign })
 	for i := range byte(5) {
 		key := resultcache.Key{i}
-		b.Keep(key, entryOf(t, key, "h"))
+		b.Keep(nil, key, entryOf(t, key, "h"))
 		b.writing.Wait()
 	}
 	if b.far.puts != 0 || b.near.puts != 5 || strings.Count(b.log.String(), "the certificate has expired") != 1 {
@@ -275,7 +275,7 @@ func TestUnsignedStore(t *testing.T) {
 		b := signedBench(t, me)
 		b.signing(func(s *Signing) { s.Verify, s.Accepts = nil, nil })
 		key, other := resultcache.Key{1}, resultcache.Key{2}
-		b.Keep(key, entryOf(t, key, "h"))
+		b.Keep(nil, key, entryOf(t, key, "h"))
 		b.writing.Wait()
 		if resultcache.IsSigned(b.far.all[key]) != (me != "") {
 			t.Errorf("%q: wrongly signed", me)

@@ -28,6 +28,7 @@ type tier struct {
 	Tier
 	counts
 	signing *Signing
+	ahead   *ahead // nil: nothing is fetched ahead
 
 	mu       sync.Mutex
 	errors   int       // in a row
@@ -45,15 +46,47 @@ var errRoom = errors.New("no memory for a result")
 
 // find gets, decodes and checks an entry. The slice that it returns is buf, or longer.
 func (t *tier) find(ctx context.Context, l *Look, buf []byte) ([]byte, *resultcache.Entry, error) {
-	ctx, cancel := t.within(ctx, 1)
-	defer cancel()
 	if t.Store == nil {
+		ctx, cancel := t.within(ctx, 1)
+		defer cancel()
 		return t.findInFarm(ctx, l, buf)
 	}
+	if b, come := t.ahead.find(ctx, l, buf); come {
+		e, err := (*resultcache.Entry)(nil), resultcache.ErrMiss
+		if b != nil {
+			e, err = t.judge(l, b)
+		}
+		switch {
+		case err == nil:
+			t.ahead.took(l.Command, l.Key, b)
+			t.cameAhead()
+			return b, e, nil
+		case b == nil:
+			l.Command.misses(t, l.Key)
+			return buf, nil, err
+		case errors.Is(err, errRoom):
+			return b, nil, err
+		}
+		t.ahead.reject(l.Command, l.Key)
+	}
+	ctx, cancel := t.within(ctx, 1)
+	defer cancel()
 	b, err := t.Store.Get(ctx, l.Key, buf)
+	if errors.Is(err, resultcache.ErrMiss) {
+		l.Command.misses(t, l.Key)
+	}
 	if err != nil {
 		return b, nil, err
 	}
+	e, err := t.judge(l, b)
+	if err == nil {
+		t.ahead.took(l.Command, l.Key, b)
+	}
+	return b, e, err
+}
+
+// judge decodes and checks an entry as the store has it.
+func (t *tier) judge(l *Look, b []byte) (*resultcache.Entry, error) {
 	e, err := l.decode(b)
 	if err == nil {
 		err = t.proven(e)
@@ -61,7 +94,7 @@ func (t *tier) find(ctx context.Context, l *Look, buf []byte) ([]byte, *resultca
 	if err == nil && t.Name != resultcache.TierManager {
 		err = l.check(e)
 	}
-	return b, e, err
+	return e, err
 }
 
 // findInFarm does the same with the hosts that the job may go to. The entry is that of the host that has
@@ -119,18 +152,24 @@ var errHeld = errors.New("")
 // writePatience is how many times longer than a look something that no build waits for may take.
 const writePatience = 20
 
-// put keeps an entry, signed if it has to be.
-func (t *tier) put(ctx context.Context, key resultcache.Key, entry []byte, from origin) error {
+// put keeps a result, and returns it as the store has it.
+func (t *tier) put(ctx context.Context, key resultcache.Key, entry []byte, from origin) ([]byte, error) {
+	entry, err := t.store(ctx, key, entry, from)
+	if err == nil {
+		t.wrote(len(entry))
+	}
+	return entry, err
+}
+
+// store keeps an entry, signed if it has to be, and returns it as the store has it.
+func (t *tier) store(ctx context.Context, key resultcache.Key, entry []byte, from origin) ([]byte, error) {
 	entry, err := t.sealed(key, entry, from)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := t.within(ctx, writePatience)
 	defer cancel()
-	if err = t.Store.Put(ctx, key, entry); err == nil {
-		t.wrote(len(entry))
-	}
-	return err
+	return entry, t.Store.Put(ctx, key, entry)
 }
 
 func (t *tier) drop(ctx context.Context, key resultcache.Key) error {

@@ -1,0 +1,284 @@
+package results
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/resultcache"
+)
+
+// noted is what a build has wanted, as far as the next one is to know. It is guarded by ahead.mu.
+type noted struct {
+	used    map[resultcache.Key]struct{} // of the forecast that it had, and what tiers in front have had
+	has     map[resultcache.Key]struct{} // all that was new
+	items   []resultcache.Packed         // new ones, in data
+	absent  []resultcache.Absent
+	data    []byte
+	packs   []resultcache.Pack // new ones, which the store has
+	packed  int                // packs that were made
+	writing bool
+	written *resultcache.Forecast // by this build before
+}
+
+const (
+	// fewCommands is how many commands are too few to be worth a forecast.
+	fewCommands = 8
+	// The first pack of a build has firstPack bytes, each later one twice as many as the one before, up to lastPack: what is wanted
+	// first comes soon, and few requests bring it all.
+	firstPack = 128 << 10
+	lastPack  = 16 << 20
+	// mostPacks bounds the packs of a forecast, so that a build takes at most a dozen requests: one for the forecast, one of
+	// the command that has it asked for.
+	mostPacks = 9
+	// lastAge is after how many builds that have not wanted a result it is left out.
+	lastAge = 4
+	// mostUsed bounds the results that are noted as wanted.
+	mostUsed = 1 << 16
+)
+
+// due reports whether there is something to be written down.
+func (b *build) due() bool {
+	return !b.writing && len(b.names) > 0 && b.commands >= fewCommands && len(b.items)+len(b.packs) > 0
+}
+
+// took records that a result was found in the store, which has it as b.
+func (a *ahead) took(cmd *Command, key resultcache.Key, b []byte) {
+	if a == nil || cmd == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if bd := a.builds[cmd.Build]; bd != nil {
+		if bd.chosen != nil {
+			if _, is := bd.chosen.keys[key]; is {
+				a.usedLocked(bd, cmd, key)
+				return
+			}
+		}
+		a.noteLocked(bd, cmd, key, b)
+	}
+}
+
+// saw records that a tier in front has had a result.
+func (a *ahead) saw(cmd *Command, key resultcache.Key) {
+	if a == nil || cmd == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if b := a.builds[cmd.Build]; b != nil {
+		a.usedLocked(b, cmd, key)
+	}
+}
+
+// usedLocked records that a command has found its result, perhaps after it had looked for others.
+func (a *ahead) usedLocked(b *build, cmd *Command, key resultcache.Key) {
+	if len(b.used) >= mostUsed {
+		return
+	}
+	b.used[key] = struct{}{}
+	for _, x := range cmd.missed {
+		if x.t == a.t && x.key != key {
+			b.used[x.key] = struct{}{}
+		}
+	}
+}
+
+// keeps records that the store got a result, as b.
+func (a *ahead) keeps(cmd *Command, key resultcache.Key, b []byte) {
+	if a == nil || cmd == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if bd := a.buildLocked(cmd); bd != nil {
+		a.noteLocked(bd, cmd, key, b)
+	}
+}
+
+// noteLocked adds a result to what the next build will want.
+func (a *ahead) noteLocked(b *build, cmd *Command, key resultcache.Key, entry []byte) {
+	if _, has := b.has[key]; has || !cmd.Keeps || !a.t.Write || int64(len(entry)) > min(lastPack, a.most) {
+		return
+	}
+	b.has[key] = struct{}{}
+	size := min(firstPack<<min(b.packed, 10), lastPack)
+	if len(b.data) > 0 && len(b.data)+len(entry) > size {
+		a.packLocked(b)
+	}
+	for _, x := range cmd.missed {
+		if x.t == a.t && x.key == key {
+			break
+		}
+		if x.t == a.t {
+			b.absent = append(b.absent, resultcache.Absent{Key: x.key})
+		}
+	}
+	b.items = append(b.items, resultcache.Packed{Key: key, Off: uint32(len(b.data)), Len: uint32(len(entry))})
+	b.data = append(b.data, entry...)
+}
+
+// unnote takes back what was noted before it was known that a forecast names it.
+func (b *build) unnote(named map[resultcache.Key]struct{}) {
+	items, data := b.items, b.data
+	b.items, b.data = nil, nil
+	for _, x := range items {
+		if _, is := named[x.Key]; is {
+			b.used[x.Key] = struct{}{}
+			continue
+		}
+		entry := data[x.Off:][:x.Len]
+		x.Off = uint32(len(b.data))
+		b.items, b.data = append(b.items, x), append(b.data, entry...)
+	}
+}
+
+// packLocked puts what was noted into a pack, and that into the store, in the background.
+func (a *ahead) packLocked(b *build) {
+	p := resultcache.Pack{Key: resultcache.PackKeyOf(b.data), Len: uint32(len(b.data)), Items: b.items}
+	data := b.data
+	b.items, b.data = nil, nil
+	b.packed++
+	a.c.writing.Go(func() {
+		if a.put(p.Key, data) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			b.packs = append(b.packs, p)
+		}
+	})
+}
+
+// put puts a value into the store, and reports whether that has it.
+func (a *ahead) put(key resultcache.Key, value []byte) (kept bool) {
+	entry, err := resultcache.AppendValue(make([]byte, 0, len(value)+resultcache.HeaderLen+256), key, resultcache.Origin{Made: time.Now()}, value)
+	if err != nil {
+		return false
+	}
+	done := a.c.write(a.t, len(entry), key, func() error {
+		_, err := a.t.store(a.c.ctx, key, entry, own)
+		kept = err == nil
+		return err
+	})
+	if done == nil {
+		return false
+	}
+	<-done
+	return kept
+}
+
+// write writes down what a build has wanted.
+func (a *ahead) write(b *build) {
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		b.writing = false
+	}()
+	a.mu.Lock()
+	pack := resultcache.Pack{Items: b.items, Len: uint32(len(b.data)), Key: resultcache.PackKeyOf(b.data)}
+	data, lists, chosen, before := b.data, slices.Clone(b.lists), b.chosen, b.written // the lock is released while the store is asked
+	b.items, b.data = nil, nil
+	names := slices.Clone(b.names)
+	a.mu.Unlock()
+
+	// What other builds have written meanwhile is lost, which costs them fetches.
+	if before == nil && chosen != nil {
+		before = chosen.f
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(lists, func(x *list) bool { return x.name == name })
+		if i < 0 && before != nil {
+			continue
+		}
+		var x list
+		if i >= 0 {
+			<-lists[i].done
+			x = *lists[i]
+		} else {
+			x.f, x.foreign = a.forecast(a.c.ctx, name)
+		}
+		if x.foreign {
+			return
+		}
+		if before == nil {
+			before = x.f
+		}
+	}
+	wrote := len(pack.Items) > 0 && a.put(pack.Key, data)
+
+	a.mu.Lock()
+	f := &resultcache.Forecast{Packs: b.packs, Absent: b.absent}
+	if b.packs, b.absent = nil, nil; wrote {
+		f.Packs = append(f.Packs, pack)
+	}
+	fresh := len(f.Packs) > 0
+	f.Follow(before, b.used, lastAge)
+	a.mu.Unlock()
+	if !fresh {
+		return
+	}
+	gone := a.compact(f)
+	f.Shrink(a.most)
+	value := f.Append(make([]byte, 0, f.Len()))
+	for _, name := range names {
+		if !a.put(name, value) {
+			return
+		}
+	}
+	a.mu.Lock()
+	b.written = f
+	a.mu.Unlock()
+	for _, key := range gone {
+		a.c.drop(a.t, key)
+	}
+}
+
+// compact puts the results of packs that are mostly of no use any more, and of small ones if there are too many, into new packs. It
+// returns those whose place is taken.
+func (a *ahead) compact(f *resultcache.Forecast) (gone []resultcache.Key) {
+	var items []resultcache.Packed
+	var data []byte
+	flush := func() {
+		p := resultcache.Pack{Key: resultcache.PackKeyOf(data), Len: uint32(len(data)), Items: items}
+		if len(items) > 0 && a.put(p.Key, data) {
+			f.Packs = append(f.Packs, p)
+		}
+		items, data = nil, nil
+	}
+	for _, p := range f.Thin(mostPacks) {
+		gone = append(gone, p.Key)
+		from := a.dataOf(&p)
+		if from == nil {
+			continue // what it has had is not fetched ahead any more
+		}
+		for _, x := range p.Items {
+			if len(data)+int(x.Len) > lastPack {
+				flush()
+			}
+			entry := from[x.Off:][:x.Len]
+			x.Off = uint32(len(data))
+			items, data = append(items, x), append(data, entry...)
+		}
+	}
+	flush()
+	return gone
+}
+
+// dataOf returns the value of a pack, or nil.
+func (a *ahead) dataOf(p *resultcache.Pack) []byte {
+	if len(p.Items) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	has := a.parcels[p.Key]
+	a.mu.Unlock()
+	if has != nil {
+		if <-has.done; has.data != nil {
+			return has.data
+		}
+	}
+	data, err := a.value(a.c.ctx, p.Key, int(p.Len), writePatience)
+	if err != nil || len(data) != int(p.Len) {
+		return nil
+	}
+	return data
+}
