@@ -66,6 +66,7 @@ type ahead struct {
 type build struct {
 	ctx    context.Context // ends what is fetched for it
 	cancel context.CancelFunc
+	began  time.Time
 	last   time.Time   // something was looked for or kept
 	timer  *time.Timer // calls tick
 
@@ -112,9 +113,10 @@ const (
 	// aheadPatience is how many times as long as a look may take a command waits for what is under way before it asks for its own
 	// result. So it is as long as it takes to give up a store that does not answer. A build does that once.
 	aheadPatience = 3
-	// quietTime is how long nothing is looked for or kept in a build before what it has wanted is written down, goneTime before
-	// what was fetched for it is forgotten, and lastTime before it is over.
+	// quietTime is how long nothing is looked for or kept in a short build before what it has wanted is written down, quietMost in a
+	// long one, goneTime before what was fetched for it is forgotten, and lastTime before it is over.
 	quietTime = time.Second
+	quietMost = 10 * time.Second
 	goneTime  = time.Minute
 	lastTime  = 10 * time.Minute
 	// mostAsked bounds the names that are remembered until a forecast has come.
@@ -160,7 +162,7 @@ func (a *ahead) buildLocked(cmd *Command) *build {
 		if a.closed || len(a.builds) >= maxBuilds {
 			return nil
 		}
-		b = &build{asked: make(map[resultcache.Key]struct{}), noted: noted{used: make(map[resultcache.Key]struct{}), has: make(map[resultcache.Key]struct{})}}
+		b = &build{began: time.Now(), asked: make(map[resultcache.Key]struct{}), noted: noted{used: make(map[resultcache.Key]struct{}), has: make(map[resultcache.Key]struct{})}}
 		b.ctx, b.cancel = context.WithCancel(a.c.ctx)
 		b.timer = time.AfterFunc(quietTime, func() { a.tick(cmd.Build, b) })
 		a.builds[cmd.Build] = b
@@ -176,10 +178,12 @@ func (a *ahead) tick(id uint64, b *build) {
 	if a.closed {
 		return
 	}
+	// A long build is also quiet while it compiles.
+	quiet := min(quietTime+b.last.Sub(b.began)/20, quietMost)
 	next := quietTime
 	switch idle := time.Since(b.last); {
-	case idle < quietTime:
-		next -= idle
+	case idle < quiet:
+		next = quiet - idle
 	case idle < goneTime || b.writing:
 		if b.due() {
 			b.writing = true
