@@ -116,6 +116,7 @@ var clangVariables = [...]string{
 var targetVariables = [...]string{
 	"EXTERNAL_INCLUDE", "INCLUDE", "UCRTVersion", "UniversalCRTSdkDir", "VCINSTALLDIR", "VCToolsInstallDir", "VSINSTALLDIR", "WindowsSDKVersion", "WindowsSdkDir",
 	"HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH",
+	"OBJECT_MODE", // 32 or 64, with AIX
 }
 
 // deployment lists the variables that say for which version of a system of Apple's to compile.

@@ -532,6 +532,8 @@ func TestParseEnvironment(t *testing.T) {
 		{"clang", "INCLUDE", "remote c a.o", ""},
 		{"clang", "INCLUDE", "not-reproducible:environment", "--target=x86_64-pc-windows-msvc"},
 		{"clang", "EXTERNAL_INCLUDE", "not-reproducible:environment", "--target=x86_64-pc-windows-msvc"},
+		{"clang", "OBJECT_MODE", "not-reproducible:environment", "--target=powerpc-ibm-aix"},
+		{"clang", "OBJECT_MODE", "remote c a.o", ""},
 		{"gcc", "GCC_EXEC_PREFIX", "not-reproducible:environment", ""},
 		{"gcc", "SUNPRO_DEPENDENCIES", "not-reproducible:environment", ""},
 		{"gcc", "CPATH", "remote c a.o", ""},
