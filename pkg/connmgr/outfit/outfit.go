@@ -259,14 +259,16 @@ func (x *Outfitter) look(now time.Time) {
 	x.mu.Lock()
 	var kits []*kit
 	for _, k := range x.used {
-		if now.Sub(k.last) < usedTime {
-			kits = append(kits, k)
-		}
+		kits = append(kits, k)
 	}
 	x.mu.Unlock()
 	for _, k := range kits {
 		lacking := x.o.Farm.Lacking(k.tc.ID)
-		for _, addr := range lacking {
+		sends := lacking
+		if x.idle(k, now) {
+			sends = nil
+		}
+		for _, addr := range sends {
 			switch x.start(addr, k, now) {
 			case silent:
 			case coming:
@@ -285,6 +287,13 @@ func (x *Outfitter) look(now time.Time) {
 		}
 		x.mu.Unlock()
 	}
+}
+
+// idle reports whether no job has used k for so long that hosts get on without it.
+func (x *Outfitter) idle(k *kit, now time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return now.Sub(k.last) >= usedTime
 }
 
 // word is what there is to say to the farm of a toolchain that a host lacks.
@@ -341,6 +350,8 @@ func (x *Outfitter) deliver(p pair, d *delivery, k *kit) {
 		k.packing.Lock()
 		k.packed = nil
 		k.packing.Unlock()
+	}
+	if err != nil { // whatever the host says of one that is gone, it is not to be told
 		if gone := k.same(x.ctx); gone != nil {
 			err = gone
 		}

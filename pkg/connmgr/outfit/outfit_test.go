@@ -58,6 +58,7 @@ type site struct {
 	fail    func(n int, c net.Conn) (net.Conn, error) // what becomes of the nth connection; nil: nothing
 	ok, no  int
 	words   []word // what the farm was told
+	away    bool   // there is no host
 }
 
 func newSite(t *testing.T, quota int64) *site {
@@ -93,7 +94,10 @@ func (s *site) has(id unit.ToolchainID) bool {
 }
 
 func (s *site) Lacking(id unit.ToolchainID) []string {
-	if s.has(id) {
+	s.mu.Lock()
+	away := s.away
+	s.mu.Unlock()
+	if away || s.has(id) {
 		return nil
 	}
 	return []string{host}
@@ -325,6 +329,42 @@ func TestReplacedCompiler(t *testing.T) {
 	back.Store(true)
 	s.wait("all of it", func() bool { return s.has(tc.ID) })
 	s.wait("it to be told of", func() bool { return len(x.Compilers()) == 1 })
+}
+
+// TestReplacedWhereRefused: once a compiler is gone, nothing is told of it where it was refused before, either; nor of one that no
+// job has used for long where it is no longer lacking.
+func TestReplacedWhereRefused(t *testing.T) {
+	s := newSite(t, 1<<30)
+	s.fail = func(_ int, c net.Conn) (net.Conn, error) {
+		c.Close()
+		return nil, &streams.Rejected{Rejection: job.Rejection{Cause: job.CauseDenied, Detail: "none are accepted"}}
+	}
+	x := s.outfitter()
+	gone, idle := program(t, "/bin/true"), program(t, "/bin/sleep")
+	var replaced atomic.Bool
+	x.Use(gone, func(context.Context) (toolchain.Toolchain, error) {
+		now := *gone
+		if replaced.Load() {
+			now.ID[0]++
+		}
+		return now, nil
+	})
+	x.Use(idle, same(idle))
+	s.wait("both reasons", func() bool {
+		st := x.States(host)
+		return len(st) == 2 && st[0].Refused && st[1].Refused
+	})
+	replaced.Store(true)
+	x.mu.Lock()
+	x.hosts[pair{host, gone.ID}].rest = time.Time{} // as after some minutes
+	x.used[idle.ID].last = time.Now().Add(-2 * usedTime)
+	x.mu.Unlock()
+	x.kick()
+	s.wait("nothing to be told of what is gone", func() bool { st := x.States(host); return len(st) == 1 && st[0].ID == idle.ID })
+	s.mu.Lock()
+	s.away = true
+	s.mu.Unlock()
+	s.wait("nothing to be told of what is not lacking", func() bool { return len(x.States(host)) == 0 })
 }
 
 // TestChangesWhileSent: a file that is no longer the one that was described does not get to the host in its place. If the compiler
