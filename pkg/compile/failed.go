@@ -20,7 +20,7 @@ var ErrUnclear = errors.New("cannot tell what the compiler leaves")
 //
 // ErrUnclear comes before anything is changed.
 func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv func(string) (string, bool)) error {
-	remove := ""
+	var removed []string
 	for i, out := range p.Outputs {
 		var st syscall.Stat_t
 		if came(i) || retry(func() error { return syscall.Lstat(out.Name, &st) }) == syscall.ENOENT {
@@ -35,19 +35,51 @@ func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv fun
 			}
 		case p.ownAs() == laterAs || !countsErrors(said):
 			return ErrUnclear // one of several steps failed, or none: the driver's own error
+		case out.Kind == unit.OutputDependency && lacksHeader(said) != no:
+			if kind := st.Mode & syscall.S_IFMT; lacksHeader(said) == maybe || kind != syscall.S_IFREG && kind != syscall.S_IFLNK {
+				return ErrUnclear
+			}
+			removed = append(removed, out.Name)
 		case i != 0 || p.Syntax || p.ownAs() == gnuAs:
 			// cc1 did not get as far as writing it.
 		case retry(func() error { return syscall.Stat(out.Name, &st) }) != nil,
 			st.Mode&syscall.S_IFMT != syscall.S_IFREG || syscall.Access(out.Name, wOK) != nil:
 			return ErrUnclear
 		default:
-			remove = out.Name
+			removed = append(removed, out.Name)
 		}
 	}
-	if remove != "" && retry(func() error { return syscall.Unlink(remove) }) != nil {
-		return ErrUnclear
+	for _, name := range removed {
+		if retry(func() error { return syscall.Unlink(name) }) != nil {
+			return ErrUnclear
+		}
 	}
 	return nil
+}
+
+// What can be said of a failed compile.
+const (
+	no = iota
+	maybe
+	yes
+)
+
+// lacksHeader reports whether clang missed a header, in which case it removes an older file of rules, which would not name that
+// header. It says so, but for what comes behind another fatal error; and a source that it quotes may have the same words.
+func lacksHeader(said []byte) (is int) {
+	const notFound = "' file not found\n"
+	for line := range bytes.Lines(said) {
+		if !bytes.Contains(line, []byte("fatal error")) && !bytes.Contains(line, []byte("file not found")) {
+			continue
+		}
+		before, what, found := bytes.Cut(line, []byte(": fatal error: '"))
+		if !found || !bytes.HasSuffix(what, []byte(notFound)) || bytes.ContainsAny(before, " \t\"'") {
+			is = max(is, maybe)
+			continue
+		}
+		is = yes
+	}
+	return is
 }
 
 // gccKeeps reports whether gcc leaves an older object in place: it does when cc1 has failed,

@@ -63,8 +63,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(reason.NotReproducible+hereOf[hereInputFile], TurnLocal) // the driver refuses
 	case isProbe(p.Source):
 		local(reason.Probe, TurnLocal)
-	case p.extra.profile && p.extra.elsewhere:
-		local(reason.NotReproducible+"profile", TurnLocal) // the file's name contains that of this directory
+	case p.extra.elsewhere && (p.extra.profile || p.removesCounts()):
+		local(reason.NotReproducible+"profile", TurnLocal) // the name of what is read or removed contains that of this directory
 	case p.dump && !p.cppOnly, p.dumpNames && p.Language != langLTO:
 		local(reason.NotReproducible+hereOf[hereDumps], TurnLocal)
 	case p.pending != "":

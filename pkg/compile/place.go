@@ -24,8 +24,14 @@ func (p *Plan) Place(out unit.Output, fd int, off, length int64) error {
 			return placeError(out.Name, err)
 		}
 	}
+	if p.removesFor(out) {
+		_ = retry(func() error { return syscall.Unlink(p.stale) }) // the compiler does not mind an error either
+	}
 	return place(out.Name, p.mannerOf(out), fd, off, length)
 }
+
+// removesFor reports whether the compiler removes another file when it makes the output.
+func (p *Plan) removesFor(out unit.Output) bool { return p.stale != "" && out == p.Outputs[0] }
 
 // MakesWay reports whether the compiler makes the directories that lead to an output. Otherwise they must exist.
 func (p *Plan) MakesWay(out unit.Output) bool {

@@ -164,12 +164,14 @@ func TestFailedAsCompiler(t *testing.T) {
 		"int f(int x) { int y = 0 for (;;); return x; }\n",
 		"#pragma GCC diagnostic error \"-Wunused-variable\"\nint f(int x) { int y; return x * 2; }\n",
 		"int f(int x) { __asm__(\"bogus insn\"); return x; }\n",
+		"int f(int x) { return y; }\n#include \"nowhere.h\"\n", // clang removes an older file of rules
+		"#error 'x' file not found\n",
 	} {
 		forWritten(t, text, func(t *testing.T, cc string, w written, made compiled) {
 			if !made.failed {
 				return // -S does not assemble
 			}
-			for _, name := range []string{"missing", "hard link", "symlink, null"} {
+			for _, name := range []string{"missing", "hard link", "symlink", "symlink, null"} {
 				theirs, ours := t.TempDir()+"/", t.TempDir()+"/"
 				starts(t)[name](theirs, w.out.Name)
 				starts(t)[name](ours, w.out.Name)
@@ -186,6 +188,80 @@ func TestFailedAsCompiler(t *testing.T) {
 				wantSame(t, text+name, ours, theirs, w.out.Name)
 			}
 		})
+	}
+}
+
+// TestFailedForHeader: a header that is missing is as clear as any other error, unless it is not certain that it is.
+func TestFailedForHeader(t *testing.T) {
+	for text, want := range map[string]error{
+		"a.c:1:10: fatal error: 'x.h' file not found\n#include \"x.h\"\n1 error generated.\n":                             nil,
+		"a b.c:1:10: fatal error: 'x.h' file not found\n1 error generated.\n":                                             ErrUnclear,
+		"a.c:1:2: error: bad\nfatal error: too many errors emitted, stopping now [-ferror-limit=]\n2 errors generated.\n": ErrUnclear,
+	} {
+		dir := t.TempDir() + "/"
+		must(t, os.WriteFile(dir+"a.d", []byte("old"), 0o644))
+		p := planOf("clang", written{"-c -MD", unit.Output{Kind: unit.OutputDependency, Name: "a.d"}, ""}, dir)
+		if err := p.Failed(1, func(int) bool { return false }, []byte(text), cLocale); err != want {
+			t.Errorf("%q: %v, want %v", text, err, want)
+		}
+		if _, err := os.Stat(dir + "a.d"); (err == nil) != (want != nil) {
+			t.Errorf("%q: rules: %v", text, err)
+		}
+	}
+}
+
+// TestPlaceRemovesCounts: with a seed of its own, gcc removes the counts of earlier runs, as it does itself.
+func TestPlaceRemovesCounts(t *testing.T) {
+	cc := compilersHere(t)
+	if len(cc) == 0 || cc[0] != "gcc" {
+		t.Skip("no gcc")
+	}
+	d, _ := DriverOf("gcc", "gcc")
+	for _, words := range []string{
+		"--coverage -frandom-seed=1 -c a.c", "--coverage -frandom-seed=1 -c a.c -o x.b.o", "-ftest-coverage --random-seed=1 -S a.c", "-coverage -frandom-seed=1 -fno-random-seed -c a.c",
+		"--coverage -c a.c", "-fprofile-arcs -frandom-seed=1 -c a.c", "--coverage -frandom-seed=1 -fprofile-use -w -c a.c", "-ftest-coverage -frandom-seed=1 -fprofile-note=n -c a.c",
+		"-O2 -frandom-seed=1 -c a.c", "--coverage -frandom-seed=1 -c a.c -o out",
+	} {
+		left := func(do func(dir string)) (names string) {
+			dir := t.TempDir() + "/"
+			for _, name := range []string{"a.gcda", "x.b.gcda", "out.gcda"} {
+				must(t, os.WriteFile(dir+name, []byte("old"), 0o644))
+			}
+			do(dir)
+			all, err := filepath.Glob(dir + "*.gcda")
+			must(t, err)
+			for _, name := range all {
+				names += " " + filepath.Base(name)
+			}
+			return names
+		}
+		want := left(func(dir string) {
+			if c := compileIn(t, dir, "gcc", written{words: strings.Replace(words, " a.c", "", 1)}, "int f(int x) { return x * 2; }\n"); c.failed {
+				t.Fatalf("%s: %s", words, c.stderr)
+			}
+		})
+		got := left(func(dir string) {
+			t.Chdir(dir)
+			must(t, os.WriteFile("src", []byte("new"), 0o644))
+			src, err := os.Open("src")
+			must(t, err)
+			defer src.Close()
+			p := Parse(strings.Fields(words), d, nil)
+			if _, ok := p.Placing(p.Outputs[0], 1); ok == (p.stale != "") {
+				t.Errorf("%s: a caller with system calls alone may place the object: %v", words, ok)
+			}
+			for _, out := range p.Outputs {
+				must(t, p.Place(out, int(src.Fd()), 0, 3))
+			}
+		})
+		if got != want {
+			t.Errorf("%s: left%s, gcc leaves%s", words, got, want)
+		}
+	}
+	for _, words := range []string{"--coverage -frandom-seed=1 -fprofile-dir=p -c a.c"} {
+		if p := Parse(strings.Fields(words), d, nil); !p.Local {
+			t.Errorf("%s: the counts are elsewhere, and the command leaves", words)
+		}
 	}
 }
 

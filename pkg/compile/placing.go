@@ -26,5 +26,5 @@ func (p *Plan) Placing(out unit.Output, pid int) (how Placing, ok bool) {
 	default:
 		return how, false
 	}
-	return how, !p.MakesWay(out)
+	return how, !p.MakesWay(out) && !p.removesFor(out)
 }

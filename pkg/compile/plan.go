@@ -89,6 +89,7 @@ type Plan struct {
 	tidy    tidyWords // of clang-tidy
 	header  string    // the file of a header unit that is looked for, as the compiler names it; "": the Source
 	index   string    // clang: of ThinLTO, or ""
+	stale   string    // gcc: counts of a program's earlier runs, which the compile removes if it succeeds; "": none
 
 	// Expand means that the compiler only preprocesses: the main output is text, in a file.
 	Expand bool

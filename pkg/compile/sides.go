@@ -220,6 +220,9 @@ func (p *parser) derived(main string) {
 			p.made(p.aux(main, s.suffix))
 		}
 	}
+	if p.removesCounts() {
+		p.stale = p.aux(main, ".gcda")
+	}
 	dir := main[:len(main)-len(base(main))]
 	source := stem(p.Source)
 	if e.wants(splitDwarf) && d == Clang && e.root != "" {
@@ -263,6 +266,25 @@ func (p *parser) derived(main string) {
 	case e.format == "sarif-file":
 		p.dumpBase(main, ".sarif")
 	}
+}
+
+// removesCounts reports whether the compiler removes the counts of a program's earlier runs: gcc does, if the command chooses what
+// is random in an object. The object then has no stamp of its own, so the program could not tell other counts from its own.
+func (p *parser) removesCounts() bool {
+	return p.Driver.Family == GCC && p.extra.wants(coverage) && !p.extra.profile && p.seeded()
+}
+
+// seeded reports whether the command chooses what is random in an object of gcc's.
+func (p *Plan) seeded() (is bool) {
+	for _, o := range p.options {
+		switch w, _, value := strings.Cut(o.words[0], "="); w {
+		case "-frandom-seed", "--random-seed":
+			is = is || value
+		case "-fno-random-seed", "--no-random-seed":
+			is = false
+		}
+	}
+	return is
 }
 
 // aux returns the name of a file beside the main output, with another suffix. To gcc a name
