@@ -49,6 +49,8 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-c deepinc.c", "remote c deepinc.o"},
 	{"gcc", "-CC -c b.c", "sources:comments c b.o"},
 	{"clang", "-CC -c b.c", "not-reproducible:comments"},
+	{"clang", "-object-file-name=x.o -c a.c", "remote c a.o"},
+	{"clang", "-objcmt-allowlist-dir-path=x -c a.c", "unknown-option:-objcmt-allowlist-dir-path"},
 	{"c", "-ansi -c b.c", "remote c b.o"},
 	{"gcc", "-fexec-charset=latin1 -c latin1.c -finput-charset=latin1", "remote c latin1.o"},
 	{"c", "-c ../macro.c -o m.o", "remote c m.o"},

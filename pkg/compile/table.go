@@ -361,6 +361,8 @@ var table = [...]spec{
 	{"-nostdlib++", alone, linker, linker, none},
 	{"-nostdlibinc", alone, unknown, preproc, none},
 	{"-o", either, output, output, path},
+	{"-objcmt-", joined, unknown, unknown, never},
+	{"-object-file-name=", joined, unknown, both, pathText},
 	{"-p", alone, both, both, none},
 	{"-pass-exit-codes", alone, drop, preproc, none},
 	{"-pedantic", alone, both, both, none},
