@@ -49,7 +49,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-c deepinc.c", "remote c deepinc.o"},
 	{"gcc", "-CC -c b.c", "sources:comments c b.o"},
 	{"clang", "-CC -c b.c", "not-reproducible:comments"},
-	{"clang", "-object-file-name=x.o -c a.c", "remote c a.o"},
+	{"clang", "-object-file-name=x.o -c a.c", "unknown-option:-object-file-name"},
 	{"clang", "-objcmt-allowlist-dir-path=x -c a.c", "unknown-option:-objcmt-allowlist-dir-path"},
 	{"c", "-ansi -c b.c", "remote c b.o"},
 	{"gcc", "-fexec-charset=latin1 -c latin1.c -finput-charset=latin1", "remote c latin1.o"},

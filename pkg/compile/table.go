@@ -362,7 +362,7 @@ var table = [...]spec{
 	{"-nostdlibinc", alone, unknown, preproc, none},
 	{"-o", either, output, output, path},
 	{"-objcmt-", joined, unknown, unknown, never},
-	{"-object-file-name=", joined, unknown, both, pathText},
+	{"-object-file-name=", joined, unknown, unknown, never},
 	{"-p", alone, both, both, none},
 	{"-pass-exit-codes", alone, drop, preproc, none},
 	{"-pedantic", alone, both, both, none},

@@ -180,7 +180,7 @@ func (a *ahead) tick(id uint64, b *build) {
 	}
 	// A long build is also quiet while it compiles.
 	quiet := min(quietTime+b.last.Sub(b.began)/20, quietMost)
-	next := quietTime
+	var next time.Duration
 	switch idle := time.Since(b.last); {
 	case idle < quiet:
 		next = quiet - idle
