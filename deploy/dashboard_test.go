@@ -165,7 +165,7 @@ func TestDashboardLinksLead(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if anchor != "" && !strings.Contains(strings.ToLower(string(text)), "\n## "+anchor+"\n") {
+			if anchor != "" && !regexp.MustCompile(`(?im)^##+ `+anchor+`$`).Match(text) {
 				t.Errorf("%s: no such heading", l.URL)
 			}
 			continue
