@@ -308,17 +308,23 @@ func TestPlatform(t *testing.T) {
 // TestCancel: when nobody waits for a job, the cluster is told, and waits for nothing.
 func TestCancel(t *testing.T) {
 	possible(t)
-	server := reapiserver.Start(t, reapiserver.Options{Execute: fault(reapiserver.Hangs)})
+	server := reapiserver.Start(t, reapiserver.Options{Execute: fault(slices.Repeat([]reapiserver.Fault{reapiserver.Hangs}, 20)...)})
 	k := open(t, Options{URL: "grpc://" + server.Addr})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for server.Executions() < 2 {
-			time.Sleep(time.Millisecond)
+	began := 2 // with the one that shows what the cluster can do
+	// Nothing is to be cancelled as long as the operation's name has not come.
+	for wait := time.Millisecond; server.Cancelled() == 0 && wait < time.Minute; wait *= 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for server.Executions() < began {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(wait)
+			cancel()
+		}()
+		if _, err := k.Run(ctx, compile(gcc(t), "int f;\n")); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%v", err)
 		}
-		cancel()
-	}()
-	if _, err := k.Run(ctx, compile(gcc(t), "int f;\n")); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		began = server.Executions() + 1
 	}
 	if n := server.Cancelled(); n != 1 {
 		t.Errorf("%d operations are cancelled", n)
