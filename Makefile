@@ -68,7 +68,7 @@ skips = @none=; for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson n
 	command -v $$t >/dev/null || [ -x "$$($(GO) env GOPATH)/bin/$$t" ] || none="$$none $$t"; done; \
 	[ -z "$$none" ] || echo "make $@: tests are skipped that need what is not installed (on Debian: make deps):$$none"
 
-# What a change is tested with: of the large suites, and of packages that do the same on every machine, a sixteenth, another one
+# What a change is tested with: of the large suites, and of packages that do the same on every machine, one in 32, another one
 # each day (RDISTCC_TEST_PART).
 test: parts = -packages part -part $(PART) -hint 'all of it: make test-all'
 test:
@@ -77,7 +77,7 @@ test:
 test-all:
 	$(tested)
 
-PART   ?= 16
+PART   ?= 32
 define tested
 	$(call need,$(GO) gcc g++)
 	$(skips)
