@@ -56,7 +56,7 @@ func TestShape(t *testing.T) {
 }
 
 func TestAtHome(t *testing.T) {
-	got := AtHome("# x\n\n| `no` | |\n\n## What always runs locally\n\n| reason | what |\n|---|---|\n| `a:b` | c `d` |\n| `e` | |\n\n## y\n\n| `z` | |\n")
+	got := AtHome("# x\n\n| `no` | |\n\n### What always runs locally\n\n| reason | what |\n|---|---|\n| `a:b` | c `d` |\n| `e` | |\n\n## y\n\n| `z` | |\n")
 	if want := map[string]bool{"a:b": true, "e": true}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
