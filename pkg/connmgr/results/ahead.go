@@ -3,7 +3,6 @@ package results
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -78,16 +77,6 @@ type build struct {
 	late     bool                         // what was under way took too long: nothing waits any more
 
 	noted
-}
-
-// list is a forecast that is asked for.
-type list struct {
-	name resultcache.Key
-	done chan struct{} // closed once the rest is set
-	f    *resultcache.Forecast
-	keys map[resultcache.Key]struct{} // of all results of f
-	// foreign says that what is there under the name is of a later version, and stays there.
-	foreign bool
 }
 
 // parcel is a pack that is fetched.
@@ -346,40 +335,6 @@ func (a *ahead) awaitLocked(ctx context.Context, b *build, done <-chan struct{},
 	return come
 }
 
-// consultLocked asks for the forecast of a name, if it is one of the build's first and was not asked for. It reports whether it has.
-func (a *ahead) consultLocked(b *build, name resultcache.Key) bool {
-	if a.closed || b.late || !slices.Contains(b.names, name) || slices.ContainsFunc(b.lists, func(x *list) bool { return x.name == name }) {
-		return false
-	}
-	x := &list{name: name, done: make(chan struct{})}
-	b.lists = append(b.lists, x)
-	a.c.writing.Go(func() {
-		f, foreign := a.forecast(b.ctx, name)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		x.set(f, foreign)
-		close(x.done)
-		for key := range b.asked {
-			a.chooseLocked(b, key)
-		}
-	})
-	return true
-}
-
-// set sets the forecast that has come; nil: there is none.
-func (x *list) set(f *resultcache.Forecast, foreign bool) {
-	x.f, x.foreign = f, foreign
-	if f == nil {
-		return
-	}
-	x.keys = make(map[resultcache.Key]struct{})
-	for i := range f.Packs {
-		for _, item := range f.Packs[i].Items {
-			x.keys[item.Key] = struct{}{}
-		}
-	}
-}
-
 // chooseLocked has everything fetched that a forecast names, if it names key, which the build looks for.
 func (a *ahead) chooseLocked(b *build, key resultcache.Key) {
 	if b.chosen != nil || a.closed || b.ctx.Err() != nil {
@@ -458,22 +413,6 @@ func (a *ahead) fetch(ctx context.Context, p *parcel) {
 	case err != nil:
 		a.removeLocked(p)
 	}
-}
-
-// forecast returns the forecast of a name, or nil. foreign says that there is one of a later version.
-func (a *ahead) forecast(ctx context.Context, name resultcache.Key) (f *resultcache.Forecast, foreign bool) {
-	data, err := a.value(ctx, name, resultcache.MaxForecast, 1)
-	if err == nil {
-		f, err = resultcache.DecodeForecast(data)
-	}
-	switch {
-	case err == nil, errors.Is(err, resultcache.ErrMiss), ctx.Err() != nil:
-	case errors.Is(err, resultcache.ErrDamaged):
-		a.c.log.Warn("the list of what builds want is damaged, or was on its way here: nothing is fetched ahead", "tier", a.t.Name, "key", name, "err", err)
-	default:
-		a.c.log.Debug("there is no list of what builds want", "tier", a.t.Name, "key", name, "err", err)
-	}
-	return f, errors.Is(err, resultcache.ErrVersion)
 }
 
 // value gets a value of at most n bytes, for which it waits so many times as long as for a look. It is verified as any other.

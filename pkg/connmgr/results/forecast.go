@@ -1,6 +1,8 @@
 package results
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -35,6 +37,66 @@ const (
 	// mostUsed bounds the results that are noted as wanted.
 	mostUsed = 1 << 16
 )
+
+// list is a forecast that is asked for.
+type list struct {
+	name resultcache.Key
+	done chan struct{} // closed once the rest is set
+	f    *resultcache.Forecast
+	keys map[resultcache.Key]struct{} // of all results of f
+	// foreign says that what is there under the name is of a later version, and stays there.
+	foreign bool
+}
+
+// consultLocked asks for the forecast of a name, if it is one of the build's first and was not asked for. It reports whether it has.
+func (a *ahead) consultLocked(b *build, name resultcache.Key) bool {
+	if a.closed || b.late || !slices.Contains(b.names, name) || slices.ContainsFunc(b.lists, func(x *list) bool { return x.name == name }) {
+		return false
+	}
+	x := &list{name: name, done: make(chan struct{})}
+	b.lists = append(b.lists, x)
+	a.c.writing.Go(func() {
+		f, foreign := a.forecast(b.ctx, name)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		x.set(f, foreign)
+		close(x.done)
+		for key := range b.asked {
+			a.chooseLocked(b, key)
+		}
+	})
+	return true
+}
+
+// set sets the forecast that has come; nil: there is none.
+func (x *list) set(f *resultcache.Forecast, foreign bool) {
+	x.f, x.foreign = f, foreign
+	if f == nil {
+		return
+	}
+	x.keys = make(map[resultcache.Key]struct{})
+	for i := range f.Packs {
+		for _, item := range f.Packs[i].Items {
+			x.keys[item.Key] = struct{}{}
+		}
+	}
+}
+
+// forecast returns the forecast of a name, or nil. foreign says that there is one of a later version.
+func (a *ahead) forecast(ctx context.Context, name resultcache.Key) (f *resultcache.Forecast, foreign bool) {
+	data, err := a.value(ctx, name, resultcache.MaxForecast, 1)
+	if err == nil {
+		f, err = resultcache.DecodeForecast(data)
+	}
+	switch {
+	case err == nil, errors.Is(err, resultcache.ErrMiss), ctx.Err() != nil:
+	case errors.Is(err, resultcache.ErrDamaged):
+		a.c.log.Warn("the list of what builds want is damaged, or was on its way here: nothing is fetched ahead", "tier", a.t.Name, "key", name, "err", err)
+	default:
+		a.c.log.Debug("there is no list of what builds want", "tier", a.t.Name, "key", name, "err", err)
+	}
+	return f, errors.Is(err, resultcache.ErrVersion)
+}
 
 // due reports whether there is something to be written down.
 func (b *build) due() bool {
