@@ -21,7 +21,8 @@ const (
 // temporary files have names that begin with temporary. ok is false if the partition is of a form that is not known here.
 //
 // Each link ends the names of gcc's own sections in a random number, by which lto1 finds those that belong together (gcc 11 to 14;
-// lto_get_section_name in gcc's sources); later ones write no number. The names of temporary files stand among the words, of which the compile takes options.
+// lto_get_section_name in gcc's sources); later ones write no number. The names of temporary files stand among the words, of which
+// the compile takes options.
 func sumOfPartition(b []byte, temporary string) (sum [sha256.Size]byte, ok bool) {
 	f, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil || f.Type != elf.ET_REL {
