@@ -46,6 +46,13 @@ func run(argv, env []string) int {
 	if s := set.getenv(linkEnv); s != "" && (argv[1] == "-f" || argv[1] == "--version") {
 		return set.asMake(argv[1:], s)
 	}
+	if file, rest := set.Empties(argv); file != "" {
+		code := run(rest, env)
+		if code == 0 {
+			_ = syscall.Truncate(file, 0) // it costs room, no more
+		}
+		return code
+	}
 	switch word := argv[1]; {
 	case typed.Base(word) == typed.OwnName: // CMake's launcher before a CC that has it already
 		return run(argv[1:], env)

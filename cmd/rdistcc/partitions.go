@@ -124,22 +124,30 @@ func toFarm(makefile string) int {
 	if err != nil || linkErr != nil || strings.Contains(string(b), "-save-temps") {
 		return 0
 	}
-	n := 0
+	n, lines := 0, slices.Collect(strings.Lines(string(b)))
 	var text strings.Builder
-	for line := range strings.Lines(string(b)) {
-		words, ok := strings.CutPrefix(line, "\t@")
+	for i := 0; i < len(lines); i++ {
+		words, ok := strings.CutPrefix(lines[i], "\t@")
 		if !ok || !strings.Contains(strings.ReplaceAll(words, "  ", " "), compiles) {
-			text.WriteString(line)
+			text.WriteString(lines[i])
 			continue
 		}
 		n++
-		// gcc 15 and later: the driver empties its input when it has read it, which a host would do to its copy.
-		const truncates = " -truncate "
-		words, input, emptied := strings.Cut(strings.TrimSuffix(words, "\n"), truncates)
-		text.WriteString("\t@'" + me + "' " + words + "\n")
-		if emptied {
-			text.WriteString("\t@-: > " + input + "\n")
+		// The input is emptied once it has been read. With gcc 15 and later the driver does that, which on a host is done to a copy; before,
+		// a second line of three processes, two of which are programs.
+		words, input, emptied := strings.Cut(strings.TrimSuffix(words, "\n"), " -truncate ")
+		if !emptied && i+1 < len(lines) {
+			input = words[strings.LastIndexByte(words, ' ')+1:]
+			name := strings.Trim(input, "'")
+			if emptied = lines[i+1] == "\t@-touch -r "+name+" "+name+".tem > /dev/null 2>&1 && mv "+name+".tem "+name+"\n"; emptied {
+				i++
+			}
 		}
+		text.WriteString("\t@'" + me + "' ")
+		if emptied {
+			text.WriteString(typed.EmptyWord + " " + input + " ")
+		}
+		text.WriteString(words + "\n")
 	}
 	if n == 0 || os.WriteFile(makefile, []byte(text.String()), 0o600) != nil {
 		return 0

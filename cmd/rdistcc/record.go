@@ -54,13 +54,10 @@ func (r *record) write(s *settings) {
 
 // where returns the report's line.
 func (r *record) where() string {
-	switch {
-	case !r.remote:
+	if !r.remote {
 		return "local:" + r.reason
-	case r.result.Cached != "":
-		return "cached:" + r.result.Cached
 	}
-	return "remote:" + r.host
+	return r.result.Where()
 }
 
 // tier returns the tier of the cache that the result is from, or "".

@@ -349,6 +349,14 @@ type Result struct {
 	Moved bool
 }
 
+// Where returns where the result is from, in the words of a report.
+func (m *Result) Where() string {
+	if m.Cached != "" {
+		return "cached:" + m.Cached
+	}
+	return "remote:" + m.Host
+}
+
 // Local announces a command that runs here.
 type Local struct {
 	Version                  uint8

@@ -44,7 +44,10 @@ func (m *Whole) Parse(p []byte) error {
 // Place says, ahead of Leased and Result, that the compile has gone well and without a word, and where its files belong: all that
 // the wrapper has to do is to put them there. It may leave the frame aside and go by the Result. The files are in the order in which
 // they are placed.
-type Place struct{ Files []Placed }
+type Place struct {
+	Files  []Placed
+	Report string // the line for RDISTCC_REPORT, with its end
+}
 
 // Placed is one file of the sink.
 type Placed struct {
@@ -62,7 +65,7 @@ const (
 	PlacedRenamed         // Temp, a new file, replaces it
 )
 
-// Append adds the frame of m to b. The names end in a NUL each, as system calls take them.
+// Append adds the frame of m to b. Strings end in a NUL each, as system calls take names.
 func (m *Place) Append(b []byte) []byte {
 	b, at := begin(b, KindPlace)
 	b = wire.AppendUint32(b, uint32(len(m.Files)))
@@ -73,5 +76,6 @@ func (m *Place) Append(b []byte) []byte {
 		}
 		b = appendSegment(b, f.Segment)
 	}
+	b = append(wire.AppendString(b, m.Report), 0)
 	return end(b, at)
 }

@@ -21,6 +21,7 @@ import (
 type Command struct {
 	Lease *ipc.Lease
 	plan  compile.Plan
+	empty string // a file that is emptied with a success; "": none
 	pid   int
 }
 
@@ -32,6 +33,7 @@ func Read(w *ipc.Whole, pid int) *Command {
 	if pid <= 0 || cwd == "" || w.View.Mounts == 0 || ipc.Look(cwd) != w.View || !usual(set) {
 		return nil
 	}
+	empty, argv := set.Empties(argv)
 	t := &typed.Command{Settings: set, Env: env, Hosts: set.Hosts, Cwd: cwd,
 		Terminal: func() bool { return w.Terminal }, Look: func() ipc.View { return w.View }}
 	args, ok := find(t, argv, typed.FileID{Dev: w.SelfDev, Ino: w.SelfIno})
@@ -51,7 +53,7 @@ func Read(w *ipc.Whole, pid int) *Command {
 	if l.Command == nil {
 		return nil
 	}
-	return &Command{Lease: l, plan: plan, pid: pid}
+	return &Command{Lease: l, plan: plan, empty: empty, pid: pid}
 }
 
 // Place returns where the files of a result belong, or nil if that is for the wrapper to find out.
@@ -59,7 +61,7 @@ func (c *Command) Place(r *ipc.Result) *ipc.Place {
 	if r.Exit != 0 || r.Signal != 0 || r.Stdout.Len != 0 || r.Stderr.Len != 0 || r.Moved {
 		return nil
 	}
-	p := new(ipc.Place)
+	p := &ipc.Place{Report: r.Where() + "\n"}
 	outputs := c.plan.Outputs
 	var there uint64
 	for _, f := range r.Files {
@@ -90,6 +92,9 @@ func (c *Command) Place(r *ipc.Result) *ipc.Place {
 	if i := slices.IndexFunc(r.Files, func(f ipc.File) bool { return f.Index == 0 }); i >= 0 {
 		object := p.Files[i]
 		p.Files = append(slices.Delete(p.Files, i, i+1), object)
+	}
+	if c.empty != "" {
+		p.Files = append(p.Files, ipc.Placed{How: ipc.PlacedInPlace, Name: c.empty, Dir: c.empty[:strings.LastIndexByte(c.empty, '/')+1] + "."})
 	}
 	return p
 }

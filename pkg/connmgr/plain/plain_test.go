@@ -132,9 +132,9 @@ func TestPlace(t *testing.T) {
 	}
 	part := func(off, n uint64) ipc.Segment { return ipc.Segment{Off: off, Len: n} }
 	all := []ipc.File{{Index: 0, Segment: part(0, 5)}, {Index: 1, Segment: part(5, 6)}}
-	got := c.Place(&ipc.Result{Files: all})
+	got := c.Place(&ipc.Result{Files: all, Host: "h"})
 	want := []ipc.Placed{{How: ipc.PlacedInPlace, Name: "d/b.d", Dir: "d/.", Segment: part(5, 6)}, {How: ipc.PlacedUnlinked, Name: "d/b.o", Dir: "d/.", Segment: part(0, 5)}}
-	if got == nil || !slices.Equal(got.Files, want) {
+	if got == nil || !slices.Equal(got.Files, want) || got.Report != "remote:h\n" {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for name, r := range map[string]*ipc.Result{

@@ -146,7 +146,7 @@ func receive() bool {
 					return true
 				}
 				if end <= left.to {
-					if !started.records && left.n == 1 && place(left.from+ipc.HeaderLen, end) {
+					if !started.records && left.n == 1 && place(left.from+ipc.HeaderLen, end) && report() {
 						finish()
 					}
 					return true

@@ -30,7 +30,8 @@ var started struct {
 	nWords, nEnviron  int            // their lengths
 	socket, dir       unsafe.Pointer // values of RDISTCC_CM_SOCKET and RDISTCC_DIR; nil: none, or empty
 	runtime, home     unsafe.Pointer // of XDG_RUNTIME_DIR and HOME
-	records           bool           // a record is wanted, which only the rest of the wrapper writes
+	report            unsafe.Pointer // of RDISTCC_REPORT
+	records           bool           // a record is wanted that only the rest of the wrapper writes
 	euid              int
 	seconds, nanosecs int64
 }
@@ -50,6 +51,8 @@ func run() {
 	system(syscall.SYS_CLOSE, uintptr(left.fd), 0, 0, 0, 0)
 	left.fd = 0
 }
+
+const reportVariable = "RDISTCC_REPORT="
 
 // readStack finds words and variables. It reports whether the command may be a compile without a link, which is for the manager.
 func readStack() bool {
@@ -75,14 +78,17 @@ func readStack() bool {
 	started.environ = end
 	for i := argc + 2; at(i) != nil; i++ {
 		p := at(i)
-		if p != end || begins(p, "_RDISTCC_") {
+		if p != end || begins(p, "_RDISTCC_") && !begins(p, ipc.PartVariable+"=") {
 			return false
 		}
 		if begins(p, "RDISTCC_MODE=local") || begins(p, "RDISTCC_INPUTS=") || begins(p, "DISTCC_DIR=") {
 			return false // it may stay here, or the wrapper reads files of its own
 		}
-		started.records = started.records || begins(p, "RDISTCC_REPORT=") || begins(p, "RDISTCC_TRACE=") || begins(p, "RDISTCC_LOG=") ||
-			begins(p, "RDISTCC_VERBOSE=")
+		if begins(p, reportVariable) { // the last one counts, as in typed.Read
+			started.report = nil
+			value(p, reportVariable, &started.report)
+		}
+		started.records = started.records || begins(p, "RDISTCC_TRACE=") || begins(p, "RDISTCC_LOG=") || begins(p, "RDISTCC_VERBOSE=")
 		value(p, "RDISTCC_CM_SOCKET=", &started.socket)
 		value(p, "RDISTCC_DIR=", &started.dir)
 		value(p, "XDG_RUNTIME_DIR=", &started.runtime)

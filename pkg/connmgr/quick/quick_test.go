@@ -187,7 +187,7 @@ func (m *manager) send(c *ipcserver.Conn, frame []byte, a *answer) {
 		p.Files = append(p.Files, f.Placed)
 	}
 	if a.place {
-		p = ipc.Place{}
+		p = ipc.Place{Report: quickLine}
 		for i, f := range a.files {
 			f.Segment = r.Files[i].Segment
 			p.Files = append(p.Files, f.Placed)
@@ -197,6 +197,43 @@ func (m *manager) send(c *ipcserver.Conn, frame []byte, a *answer) {
 	frame = (&ipc.Leased{Job: 1, Family: "gcc", Major: 12, Tree: true, Known: true}).Append(frame)
 	if err := c.Send(r.Append(frame), int(sink.Fd())); err != nil {
 		m.t.Error(err)
+	}
+}
+
+// quickLine is what the beginning of the process writes to a report. The rest of it goes by the Result.
+const quickLine = "remote:quick\n"
+
+// TestReport: a report alone does not need the rest of the wrapper, unless something is wrong with it.
+func TestReport(t *testing.T) {
+	for _, c := range []struct{ name, file, want, says string }{
+		{"usual", "report", "remote:before\n" + quickLine, ""},
+		{"of another directory", "none/report", "", "RDISTCC_REPORT=none/report: no such file or directory"},
+		{"full", "/dev/full", "", "RDISTCC_REPORT=/dev/full: no space left on device"},
+		{"none", "", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newManager(t, &answer{place: true, files: []placed{object(ipc.PlacedUnlinked, "", "new")}})
+			for name, text := range map[string]string{"a.c": "int a;\n", "report": "remote:before\n"} {
+				if err := os.WriteFile(m.path(name), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := m.command("-c", "a.c")
+			cmd.Env = append(cmd.Env, "RDISTCC_REPORT="+c.file, "_RDISTCC_PART_OF=/a")
+			out, err := cmd.CombinedOutput()
+			if err != nil || c.says == "" && len(out) > 0 || !strings.Contains(string(out), c.says) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if got, _ := os.ReadFile(m.path("report")); c.want != "" && string(got) != c.want {
+				t.Errorf("the report is %q, want %q", got, c.want)
+			}
+			if got, err := os.ReadFile(m.path("a.o")); err != nil || string(got) != "new" {
+				t.Errorf("a.o: %.40q, %v", got, err)
+			}
+			if asks := <-m.asked; asks != "whole finish" {
+				t.Errorf("the manager was sent %s", asks)
+			}
+		})
 	}
 }
 

@@ -39,6 +39,18 @@ type Settings struct {
 	Complaints []string // settings with invalid values, one line each
 }
 
+// EmptyWord is what the wrapper puts before the compiler in the commands of a link's makefile. The next word is a file that is empty when
+// the compile has gone well: gcc frees the room of what a partition was read from.
+const EmptyWord = "--empty"
+
+// Empties returns the file that the words of a wrapper's command have it empty, or "", and the words without that.
+func (s *Settings) Empties(argv []string) (file string, rest []string) {
+	if s.Link == "" || len(argv) < 4 || argv[1] != EmptyWord {
+		return "", argv
+	}
+	return argv[2], append(argv[:1:1], argv[3:]...)
+}
+
 // Read reads each variable once. RDISTCC_HOSTS takes precedence over DISTCC_HOSTS
 // even when it is empty, which means no hosts. In the same way, distcc's names for the
 // fallback and the back-off count only where ours are not set.
