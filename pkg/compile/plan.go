@@ -127,6 +127,10 @@ func (p *Plan) Main() string {
 // Assembly reports whether the source is assembly that is not preprocessed.
 func (p *Plan) Assembly() bool { return p.Language == langAsm }
 
+// Left reports whether the command compiles what a link with LTO leaves, LLVM's IR or a partition of gcc's. It reads its source and
+// Inputs alone.
+func (p *Plan) Left() bool { return p.Language == langIR || p.Language == langLTO }
+
 // Opaque reports whether the source is no text: a compiled module.
 func (p *Plan) Opaque() bool { return p.Language == langCompiled }
 

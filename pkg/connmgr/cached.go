@@ -43,7 +43,7 @@ func (c *client) names(k *known.Job) *names {
 	if n.k == k {
 		return n
 	}
-	*n = names{k: k, ok: c.m.results != nil && !k.Set.Timed && !readsClock(k.Body.Args)}
+	*n = names{k: k, ok: c.m.results != nil && !k.Left && !k.Set.Timed && !readsClock(k.Body.Args)}
 	for i := range k.Body.Images {
 		n.ok = n.ok && !readsClock(k.Body.Images[i].Args)
 	}

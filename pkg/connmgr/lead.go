@@ -21,6 +21,9 @@ import (
 // compileKnown makes a host compile a job whose inputs are known, unless an equal one is under way: then both
 // get the same result. It keeps the result.
 func (c *client) compileKnown(k *known.Job) (*ipc.Result, *ipc.GoLocal) {
+	if k.Left {
+		return c.compileLeft(c.knownTask(k))
+	}
 	n := c.names(k)
 	if !n.ok || !c.mayKeep() {
 		return c.compile(c.knownTask(k), true)

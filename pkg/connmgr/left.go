@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/modules"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
@@ -24,10 +26,10 @@ func (c *client) compileLeft(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 	if t.Body.Language == unit.LanguageLTO {
 		meaning = meaningOfPartition
 	}
-	if c.m.results == nil {
+	if c.m.results == nil || t.Known == nil || len(t.Known.Set.Files) != len(t.Body.Files) {
 		return c.compile(t, true)
 	}
-	body, sum, ok := meaning(t.Body, t.Text[t.TextOff:])
+	body, sum, ok := meaning(t.Body, t.Known.Set.Files)
 	if !ok {
 		return c.compile(t, true)
 	}
@@ -36,18 +38,22 @@ func (c *client) compileLeft(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 
 // meaningOfPartition returns the job of a compile of one of gcc's partitions without the name that lto-wrapper has made up for the link, and
 // a sum over the partition. ok is false where there is no such name.
-func meaningOfPartition(b *job.Body, text []byte) (_ *job.Body, sum [sha256.Size]byte, ok bool) {
-	if !onlyObject(b) || len(b.Files) != 1 || b.Files[0].Len != uint64(len(text)) {
+func meaningOfPartition(b *job.Body, files []*inputs.Input) (_ *job.Body, sum [sha256.Size]byte, ok bool) {
+	if !onlyObject(b) || len(files) != 1 {
 		return nil, sum, false
 	}
-	dir, base := path.Split(b.Files[0].Name)
+	dir, base := path.Split(b.Outputs[0].Name)
 	temporary, _, _ := strings.Cut(base, ".")
-	if !strings.HasPrefix(temporary, "cc") || len(temporary) < len("ccXXXXXX") || !strings.HasPrefix(b.Outputs[0].Name, dir+temporary+".") {
+	if !strings.HasPrefix(temporary, "cc") || len(temporary) < len("ccXXXXXX") || !strings.HasPrefix(path.Base(files[0].Name), temporary+".") {
 		return nil, sum, false
 	}
 	own := nameless(b)
 	for i, w := range own.Args {
 		own.Args[i] = strings.ReplaceAll(w, dir+temporary, "")
+	}
+	text, err := files[0].Append(nil)
+	if err != nil {
+		return nil, sum, false // it is noticed again, later
 	}
 	sum, ok = sumOfPartition(text, dir+temporary)
 	return own, sum, ok
@@ -71,46 +77,65 @@ const thinIndex = "-fthinlto-index="
 
 // meaningOfIR returns the job of a compile of LLVM's IR without the names of its files, and a sum over these: the module, the index and the
 // modules that the index names, which is all that it reads. ok is false where a name may matter: in another word, or of another output.
-func meaningOfIR(b *job.Body, text []byte) (_ *job.Body, sum [sha256.Size]byte, ok bool) {
+func meaningOfIR(b *job.Body, files []*inputs.Input) (_ *job.Body, sum [sha256.Size]byte, ok bool) {
 	if !onlyObject(b) {
 		return nil, sum, false
 	}
-	contents := make(map[string][]byte, len(b.Files))
-	for i := range b.Files {
-		f := &b.Files[i]
-		if f.Same != 0 || f.Len > uint64(len(text)) {
+	contents := make(map[string]*inputs.Input, len(files))
+	at := func(name string) string { return path.Clean(typed.Absolute(name, b.Cwd)) }
+	for i, f := range files {
+		if b.Files[i].Same != 0 || contents[at(f.Name)] != nil {
 			return nil, sum, false
 		}
-		contents[path.Clean(f.Name)], text = text[:f.Len], text[f.Len:]
+		contents[at(f.Name)] = f
+	}
+	// named returns the file that a word or an index names, which may be by way of a link, or nil.
+	named := func(name string) *inputs.Input {
+		if f := contents[at(name)]; f != nil {
+			return f
+		}
+		return contents[typed.RealPath(at(name))]
 	}
 	own := nameless(b)
-	var module, index string
+	var module, index *inputs.Input
 	for i, w := range own.Args {
 		name, is := strings.CutPrefix(w, thinIndex)
-		switch _, file := contents[path.Clean(w)]; {
-		case is && index == "":
-			index, own.Args[i] = path.Clean(name), thinIndex
+		switch {
+		case is && index == nil:
+			index, own.Args[i] = named(name), thinIndex
 		case i > 0 && own.Args[i-1] == "-o" && w == b.Outputs[0].Name:
 			own.Args[i] = ""
-		case file && module == "":
-			module, own.Args[i] = path.Clean(w), ""
-		case file || strings.Contains(w, stem(b.Outputs[0].Name)):
-			return nil, sum, false
+		case strings.HasPrefix(w, "-"):
+			if strings.Contains(w, stem(b.Outputs[0].Name)) {
+				return nil, sum, false
+			}
+		default:
+			f := named(w)
+			if f != nil && module == nil {
+				module, own.Args[i] = f, ""
+			} else if f != nil || strings.Contains(w, stem(b.Outputs[0].Name)) {
+				return nil, sum, false
+			}
 		}
 	}
-	if module == "" || index == "" || module == index || contents[index] == nil {
+	if module == nil || index == nil || module == index {
 		return nil, sum, false
 	}
-	read := map[string]bool{module: true, index: true}
-	said, known := modules.Meaning(contents[index], func(name string) ([sha256.Size]byte, bool) {
-		name = path.Clean(name)
-		read[name] = true
-		in, there := contents[name]
-		return sha256.Sum256(in), there
+	text, err := index.Append(nil)
+	if err != nil {
+		return nil, sum, false // it is noticed again, later
+	}
+	read := map[*inputs.Input]bool{module: true, index: true}
+	said, known := modules.Meaning(text, func(name string) ([sha256.Size]byte, bool) {
+		in := named(name)
+		if in == nil {
+			return [sha256.Size]byte{}, false
+		}
+		read[in] = true
+		return in.ID, true
 	})
 	h := sha256.New()
-	of := sha256.Sum256(contents[module])
-	h.Write(of[:])
+	h.Write(module.ID[:])
 	h.Write(said[:])
 	return own, [sha256.Size]byte(h.Sum(nil)), known && len(read) == len(contents)
 }

@@ -45,6 +45,9 @@ type Job struct {
 	// compile may look for.
 	Lacking []string
 
+	// Left means that a link with LTO has left it.
+	Left bool
+
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
 	here  *inputs.Query  // that Set answers, for Guard; nil: a compile here is not guarded
 
@@ -148,7 +151,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		return nil, nil, unknownCommand
 	}
 	plan := compile.ParseUnlisted(cmd.Args, driver, getenv)
-	if plan.Local || plan.Raw && !plan.Assembly() || plan.Sources != "" || plan.Source != l.Source {
+	if plan.Local || plan.Raw && !plan.Assembly() && !plan.Left() || plan.Sources != "" || plan.Source != l.Source {
 		return nil, nil, unknownCommand
 	}
 	if plan.FindModules(l.Cwd, func(words []string) []string { return c.Compiler.Search("c++", words, true).Dirs }) != "" {
@@ -160,6 +163,10 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	front, reason := plan.Native(native.Words, native.Order, true)
 	if reason != "" || !outputDirs(&plan, l.Cwd) {
 		return nil, nil, unknownCommand
+	}
+	if plan.Left() {
+		k, why := t.left(c, &plan)
+		return k, nil, why
 	}
 	if plan.MakesModule() && !fitModule(c, front) || plan.NewModules && !c.Compiler.ReadsModules() {
 		return nil, nil, unknownCommand
@@ -198,10 +205,8 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		term, _ := getenv("TERM")
 		args = compile.Coloured(args, driver.Family, term)
 	}
-	k = &Job{Set: set, Modules: plan.ModuleRules, Body: &job.Body{
-		Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Front: uint32(front), Language: plan.Language,
-		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs,
-	}}
+	k = &Job{Set: set, Modules: plan.ModuleRules, Body: body(c, &plan, args)}
+	k.Body.Front = uint32(front)
 	if canWatch(&plan) && made != nil {
 		k.search = &search{plan: &plan, query: made, ask: ask, set: set, images: images}
 	}
@@ -224,6 +229,13 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 		return nil, nil, unknownCommand // the wrapper reports what is wrong with the command
 	}
 	return k, nil, ""
+}
+
+// body returns the job of a command with these words, without its files.
+func body(c *Command, plan *compile.Plan, args []string) *job.Body {
+	l, cmd := c.Lease, c.Lease.Command
+	return &job.Body{Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Language: plan.Language,
+		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs}
 }
 
 // fill completes k by the files of its set, and by the precompiled headers that it may use. The error is that of inputs.Input.Append.

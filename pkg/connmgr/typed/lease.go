@@ -59,7 +59,7 @@ const maxCommand = 512 << 10
 
 // Command returns what the manager needs to make the job of plan by itself, or nil where it must not.
 func (c *Command) Command(plan *compile.Plan) *ipc.Command {
-	if c.Inputs != "" || plan.Sources != "" || plan.Raw && !plan.Assembly() || strings.HasPrefix(plan.Main(), "/dev/") {
+	if c.Inputs != "" || plan.Sources != "" || plan.Raw && !plan.Assembly() && !plan.Left() || strings.HasPrefix(plan.Main(), "/dev/") {
 		return nil
 	}
 	m := &ipc.Command{Argv0: c.Argv0, Real: c.Real, Args: plan.Whole(), Env: TreeEnv(c.Env, c.Cwd, plan.Driver.Tidy), Names: sumOfNames(c.Env),

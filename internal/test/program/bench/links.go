@@ -297,7 +297,7 @@ func (b *bench) waiting() error {
 			}
 			jobs = append(jobs, job{[]string{name + ".c", "-o", name + ".o"}, []string{name + ".c"}, []string{name + ".o"}})
 		}
-		text, err := json.Marshal(map[string]any{"common": map[string]any{"linker_output": "x", "args": []string{compiler, "-c"}, "inputs": []string{}}, "jobs": jobs})
+		text, err := json.Marshal(map[string]any{"common": map[string]any{"linker_output": "x", "args": []string{compiler, "-xlto", "-c", "-fltrans"}, "inputs": []string{}}, "jobs": jobs})
 		if err != nil {
 			return err
 		}

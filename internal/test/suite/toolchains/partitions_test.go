@@ -101,8 +101,11 @@ func (s *site) named(n int, link ...string) {
 		s.Errorf("the trace has no %s: %s", named, trace)
 	}
 	part := regexp.MustCompile(`/[^ "]*\.ltrans[0-9]+\.o`).FindString(trace)
-	if why := s.run("why", part).out; !strings.Contains(why, "part of     the link of "+output+"\n") {
-		s.Errorf("of %s why says: %s", part, why)
+	why := s.run("why", part).out
+	for _, line := range []string{"part of     the link of " + output, "inputs      known from the files; 1 of 1 file sent"} {
+		if !strings.Contains(why, line+"\n") {
+			s.Errorf("of %s why does not say %q: %s", part, line, why)
+		}
 	}
 }
 
