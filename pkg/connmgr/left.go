@@ -3,6 +3,7 @@ package connmgr
 import (
 	"crypto/sha256"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
 )
 
@@ -82,7 +82,12 @@ func meaningOfIR(b *job.Body, files []*inputs.Input) (_ *job.Body, sum [sha256.S
 		return nil, sum, false
 	}
 	contents := make(map[string]*inputs.Input, len(files))
-	at := func(name string) string { return path.Clean(typed.Absolute(name, b.Cwd)) }
+	at := func(name string) string {
+		if !path.IsAbs(name) {
+			name = b.Cwd + "/" + name
+		}
+		return path.Clean(name)
+	}
 	for i, f := range files {
 		if b.Files[i].Same != 0 || contents[at(f.Name)] != nil {
 			return nil, sum, false
@@ -94,7 +99,8 @@ func meaningOfIR(b *job.Body, files []*inputs.Input) (_ *job.Body, sum [sha256.S
 		if f := contents[at(name)]; f != nil {
 			return f
 		}
-		return contents[typed.RealPath(at(name))]
+		real, _ := filepath.EvalSymlinks(at(name))
+		return contents[real]
 	}
 	own := nameless(b)
 	var module, index *inputs.Input
