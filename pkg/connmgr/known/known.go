@@ -200,12 +200,7 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	if total(set, used) > t.most || !listable(set) {
 		return nil, nil, unknownSize
 	}
-	args := plan.Whole()
-	if cmd.Terminal && (cmd.Words || c.Fast) && !driver.Tidy {
-		term, _ := getenv("TERM")
-		args = compile.Coloured(args, driver.Family, term)
-	}
-	k = &Job{Set: set, Modules: plan.ModuleRules, Body: body(c, &plan, args)}
+	k = &Job{Set: set, Modules: plan.ModuleRules, Body: body(c, &plan)}
 	k.Body.Front = uint32(front)
 	if canWatch(&plan) && made != nil {
 		k.search = &search{plan: &plan, query: made, ask: ask, set: set, images: images}
@@ -231,9 +226,13 @@ func (t *Table) Know(ctx context.Context, c *Command) (k *Job, asked *inputs.Que
 	return k, nil, ""
 }
 
-// body returns the job of a command with these words, without its files.
-func body(c *Command, plan *compile.Plan, args []string) *job.Body {
-	l, cmd := c.Lease, c.Lease.Command
+// body returns the job of a command without its files.
+func body(c *Command, plan *compile.Plan) *job.Body {
+	l, cmd, args := c.Lease, c.Lease.Command, plan.Whole()
+	if cmd.Terminal && (cmd.Words || c.Fast) && !plan.Driver.Tidy {
+		term, _ := variables(cmd.Env)("TERM")
+		args = compile.Coloured(args, plan.Driver.Family, term)
+	}
 	return &job.Body{Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Language: plan.Language,
 		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs}
 }

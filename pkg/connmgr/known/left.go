@@ -14,8 +14,7 @@ func (t *Table) left(c *Command, plan *compile.Plan) (k *Job, why string) {
 	if len(dirs)+len(plan.AsmDirs())+len(plan.Sysroots()) > 0 || plan.Driver.Tidy {
 		return nil, unknownCommand
 	}
-	args := plan.Whole()
-	q := listing(c, args, slices.Concat([]string{plan.Source}, plan.Inputs), nil)
+	q := listing(c, plan.Whole(), slices.Concat([]string{plan.Source}, plan.Inputs), nil)
 	q.Unsure = true // debug information names files that do not exist there
 	set, err := t.inputs.Resolve(q)
 	switch {
@@ -24,7 +23,7 @@ func (t *Table) left(c *Command, plan *compile.Plan) (k *Job, why string) {
 	case total(set, nil) > t.most || !listable(set):
 		return nil, unknownSize
 	}
-	k = &Job{Set: set, Body: body(c, plan, args), Left: true}
+	k = &Job{Set: set, Body: body(c, plan), Left: true}
 	if k.fill(nil) != nil {
 		return nil, inputs.DoubtChanged
 	}
