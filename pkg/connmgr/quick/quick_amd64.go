@@ -88,7 +88,8 @@ func readStack() bool {
 			started.report = nil
 			value(p, reportVariable, &started.report)
 		}
-		started.records = started.records || begins(p, "RDISTCC_TRACE=") || begins(p, "RDISTCC_LOG=") || begins(p, "RDISTCC_VERBOSE=")
+		started.records = started.records || begins(p, "RDISTCC_TRACE=") || begins(p, "RDISTCC_LOG=") ||
+			begins(p, "RDISTCC_VERBOSE=") && !is(p, "RDISTCC_VERBOSE=0") && !is(p, "RDISTCC_VERBOSE=1") // which say nothing of what goes well
 		value(p, "RDISTCC_CM_SOCKET=", &started.socket)
 		value(p, "RDISTCC_DIR=", &started.dir)
 		value(p, "XDG_RUNTIME_DIR=", &started.runtime)

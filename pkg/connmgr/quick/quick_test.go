@@ -219,7 +219,7 @@ func TestReport(t *testing.T) {
 				}
 			}
 			cmd := m.command("-c", "a.c")
-			cmd.Env = append(cmd.Env, "RDISTCC_REPORT="+c.file, "_RDISTCC_PART_OF=/a")
+			cmd.Env = append(cmd.Env, "RDISTCC_REPORT="+c.file, "RDISTCC_VERBOSE=1", "_RDISTCC_PART_OF=/a")
 			out, err := cmd.CombinedOutput()
 			if err != nil || c.says == "" && len(out) > 0 || !strings.Contains(string(out), c.says) {
 				t.Errorf("%v: %s", err, out)
