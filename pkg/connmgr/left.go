@@ -111,16 +111,16 @@ func meaningOfIR(b *job.Body, files []*inputs.Input) (_ *job.Body, sum [sha256.S
 			index, own.Args[i] = named(name), thinIndex
 		case i > 0 && own.Args[i-1] == "-o" && w == b.Outputs[0].Name:
 			own.Args[i] = ""
+		case strings.Contains(w, stem(b.Outputs[0].Name)) && named(w) == nil:
+			return nil, sum, false
 		case strings.HasPrefix(w, "-"):
-			if strings.Contains(w, stem(b.Outputs[0].Name)) {
-				return nil, sum, false
-			}
 		default:
 			f := named(w)
-			if f != nil && module == nil {
-				module, own.Args[i] = f, ""
-			} else if f != nil || strings.Contains(w, stem(b.Outputs[0].Name)) {
+			if f != nil && module != nil {
 				return nil, sum, false
+			}
+			if f != nil {
+				module, own.Args[i] = f, ""
 			}
 		}
 	}

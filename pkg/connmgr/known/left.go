@@ -1,6 +1,7 @@
 package known
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/rdistcc/rdistcc/internal/inputs"
@@ -26,6 +27,15 @@ func (t *Table) left(c *Command, plan *compile.Plan) (k *Job, why string) {
 	k = &Job{Set: set, Body: body(c, plan), Left: true}
 	if k.fill(nil) != nil {
 		return nil, inputs.DoubtChanged
+	}
+	source := k.Source
+	if source == nil {
+		if source, err = set.Files[0].Append(nil); err != nil {
+			return nil, inputs.DoubtChanged
+		}
+	}
+	if bytes.Contains(source, []byte(".incbin")) || bytes.Contains(source, []byte(".include")) {
+		return nil, unknownCommand // assembly in it reads files, which the wrapper looks for
 	}
 	if _, what := compile.Unasked(plan.Driver.Family, k.Body); what != "" {
 		return nil, unknownCommand

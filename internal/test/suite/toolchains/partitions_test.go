@@ -219,3 +219,31 @@ func TestSplitPartitions(t *testing.T) {
 		t.Errorf("%d partitions for that reason, want %d: %s", n, len(want), got.where)
 	}
 }
+
+// TestPartitionsThatRead: a file that assembly in a partition reads counts, whether it can be seen there or is compressed.
+func TestPartitionsThatRead(t *testing.T) {
+	s := prepare(t, "")
+	if _, err := exec.LookPath("make"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.start()
+	s.Vars = append(s.Vars, "RDISTCC_CACHE=on")
+	s.more = "__asm__(\".data\\n.globl data\\ndata: .incbin \\\"" + filepath.Join(s.work, "data") + "\\\"\\n.text\\n\");\n"
+	sources := s.program(2)
+	cc := compilers(t, "gcc")[0]
+	for _, level := range []string{"0", "9"} {
+		var objects []string
+		for _, name := range sources {
+			s.plainly(cc, "-O2", "-flto", "-flto-compression-level="+level, "-c", name, "-o", name+".o")
+			objects = append(objects, name+".o")
+		}
+		link := slices.Concat([]string{cc, "-O2", "-flto=2", "-flto-compression-level=" + level, "--param=lto-min-partition=10", "-flto-partition=max"}, objects, []string{"-o", "x.o"})
+		for _, data := range []string{"first", "first", "second"} {
+			s.write("data", data+" of "+level)
+			if got := s.run(link...); got.status != 0 {
+				t.Fatalf("level %s, %s: exit %d, %s: %s", level, data, got.status, got.where, got.out)
+			}
+			s.equal(link...)
+		}
+	}
+}
