@@ -103,8 +103,8 @@ func readBackends(file string) (*backends, error) {
 	return &all, nil
 }
 
-// dtlto runs the compiles that lld has written to file, each through the wrapper: on the hosts as many as have a place, the rest
-// here. It ends when all have, or with the status of the first that fails; when it is told to end, or the linker has, so have they.
+// dtlto runs the compiles that lld has written to file, by the manager or through the wrapper: on the hosts as many as have a place, the
+// rest here. It ends when all have, or with the status of the first that fails; when it is told to end, or the linker has, so have they.
 func (c *ctl) dtlto(file string) error {
 	all, err := readBackends(file)
 	if err != nil {
@@ -148,6 +148,10 @@ func (c *ctl) dtlto(file string) error {
 	if !all.shared {
 		slices.SortStableFunc(all.Jobs, func(x, y backend) int { return cmp.Compare(sizes[y.Outputs[0]], sizes[x.Outputs[0]]) })
 	}
+	manager := c.newAsker(wrapper, env)
+	if all.why != "" {
+		manager = nil
+	}
 	compiles, ctx := errgroup.WithContext(ctx)
 	compiles.SetLimit(min(max(places, 1), maxBackends))
 	for _, j := range all.Jobs {
@@ -155,7 +159,11 @@ func (c *ctl) dtlto(file string) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return c.compileBackend(ctx, wrapper, env, slices.Concat(all.Common.Args, j.Args), j.Outputs)
+			words := slices.Concat(all.Common.Args, j.Args)
+			if manager.compile(wrapper, words, ctx.Done()) {
+				return made(words, j.Outputs)
+			}
+			return c.compileBackend(ctx, wrapper, env, words, j.Outputs)
 		})
 	}
 	err = compiles.Wait()
@@ -165,7 +173,7 @@ func (c *ctl) dtlto(file string) error {
 	return err
 }
 
-// compileBackend runs one compile. What the linker takes for its result when we succeed is there, and is not empty.
+// compileBackend runs one compile through the wrapper.
 func (c *ctl) compileBackend(ctx context.Context, wrapper string, env, words, outputs []string) error {
 	cmd := exec.CommandContext(ctx, wrapper, words...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, c.out, c.err
@@ -173,13 +181,7 @@ func (c *ctl) compileBackend(ctx context.Context, wrapper string, env, words, ou
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Second
 	err := cmd.Run()
-	empty := ""
-	for _, name := range outputs {
-		if fi, err := os.Stat(name); err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
-			os.Remove(name) // whatever else has gone wrong
-			empty = name
-		}
-	}
+	makes := made(words, outputs) // removes what is empty, whatever else has gone wrong
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -187,7 +189,21 @@ func (c *ctl) compileBackend(ctx context.Context, wrapper string, env, words, ou
 		return failf(reason.ExitGeneral, "dtlto: %v", err)
 	case !cmd.ProcessState.Success():
 		return &exitError{code: statusOf(cmd.ProcessState)} // it has said why
-	case empty != "":
+	}
+	return makes
+}
+
+// made returns an error if a compile has not made what the linker takes for its outputs. Empty ones are removed: the linker would take
+// them too.
+func made(words, outputs []string) error {
+	empty := ""
+	for _, name := range outputs {
+		if fi, err := os.Stat(name); err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
+			os.Remove(name)
+			empty = name
+		}
+	}
+	if empty != "" {
 		return failf(reason.ExitIO, "dtlto: %s: made empty: %s", empty, strings.Join(words, " "))
 	}
 	for _, name := range outputs {

@@ -34,7 +34,9 @@ var messages = map[Kind]message{
 	KindControl: &Control{Version: Version, Args: []string{"status", "--json", ""}, Hosts: "a"},
 	KindWhole: &Whole{Version: Version, Terminal: true, SelfDev: 1, SelfIno: 2, View: View{3, 4, 5, 6, 7, 8},
 		Words: "rdistcc\x00cc\x00", Environ: "A=\x00"},
-	KindRan:   &Ran{Words: []byte("w"), Reads: []byte("a.o: a.c"), CPUUS: 1, WallUS: 2},
+	KindRan: &Ran{Words: []byte("w"), Reads: []byte("a.o: a.c"), CPUUS: 1, WallUS: 2},
+	KindPlace: &Place{Files: []Placed{{How: PlacedRenamed, Name: "d/a.o", Dir: "d/.", Temp: "d/a-1.o", Segment: Segment{64, 1000}}, {Name: "a.d", Dir: "."}},
+		Report: "remote:h:1\n"},
 	KindReply: &Reply{Code: 3, Data: []byte("{}")},
 }
 

@@ -116,9 +116,18 @@ func (c *Conn) Send(b []byte) error {
 	return nil
 }
 
-// Recv waits for the next frame that is not a Wait. The fields are valid until the next call. The error is
-// ErrClosed, ErrSilent, ErrMalformed or a syscall.Errno; the connection cannot be used after it.
+// Recv waits for the next frame that is neither a Wait nor a Place: who calls it goes by the Result. The fields are valid until the next
+// call. The error is ErrClosed, ErrSilent, ErrMalformed or a syscall.Errno; the connection cannot be used after it.
 func (c *Conn) Recv() (Kind, []byte, error) {
+	for {
+		if k, fields, err := c.RecvPlace(); k != KindPlace {
+			return k, fields, err
+		}
+	}
+}
+
+// RecvPlace is Recv for those who go by a Place if there is one.
+func (c *Conn) RecvPlace() (Kind, []byte, error) {
 	for {
 		k, fields, n, want, err := Next(c.in[c.used:])
 		if err != nil {
@@ -126,10 +135,10 @@ func (c *Conn) Recv() (Kind, []byte, error) {
 		}
 		if n > 0 {
 			c.used += n
-			if k == KindWait || k == KindPlace { // who gets here goes by the Result
-				continue
+			if k != KindWait {
+				return k, fields, nil
 			}
-			return k, fields, nil
+			continue
 		}
 		if err := c.fill(want); err != nil {
 			return 0, nil, err

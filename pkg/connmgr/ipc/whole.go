@@ -79,3 +79,21 @@ func (m *Place) Append(b []byte) []byte {
 	b = append(wire.AppendString(b, m.Report), 0)
 	return end(b, at)
 }
+
+// Parse reads a Place.
+func (m *Place) Parse(p []byte) error {
+	d := newDecoder(p)
+	text := func() string {
+		s := d.Text()
+		if d.Uint8() != 0 {
+			d.Fail("not the end of a name")
+		}
+		return s
+	}
+	*m = Place{}
+	for range d.count(1+3*5+16, maxFiles) {
+		m.Files = append(m.Files, Placed{How: d.Uint8(), Name: text(), Dir: text(), Temp: text(), Segment: d.segment()})
+	}
+	m.Report = text()
+	return d.end()
+}
