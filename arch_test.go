@@ -102,6 +102,7 @@ var edges = map[string][]string{
 	"internal/builds":             {"internal/gain", "pkg/connmgr/report"}, // what a manager tells of commands is what is kept of them
 	"internal/cas":                {"internal/secret"},
 	"internal/cgroup":             {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"internal/comparison":         {"internal/builds", "internal/costs", "internal/figure", "pkg/connmgr/report"},
 	"internal/compdb":             {},
 	"internal/compress":           {},
 	"internal/config":             {"internal/hostlist", "internal/textfile", "pkg/iwarp"},

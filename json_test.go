@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/builds"
+	"github.com/rdistcc/rdistcc/internal/comparison"
 	"github.com/rdistcc/rdistcc/internal/costs"
 	"github.com/rdistcc/rdistcc/internal/costs/trial"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -19,7 +20,7 @@ import (
 // others with --json, /status.json) has keys of one style.
 func TestKeysAreSnakeCase(t *testing.T) {
 	seen := make(map[reflect.Type]bool)
-	for _, v := range []any{report.Status{}, report.Stats{}, report.Why{}, report.Kept{}, report.Places{}, report.Drained{}, report.Reloaded{}, report.Toolchain{}, report.BuildJobs{}, report.Journal{}, builds.Build{}, costs.Report{}, costs.Once{}, trial.Result{}, worker.Status{}} {
+	for _, v := range []any{report.Status{}, report.Stats{}, report.Why{}, report.Kept{}, report.Places{}, report.Drained{}, report.Reloaded{}, report.Toolchain{}, report.BuildJobs{}, report.Journal{}, builds.Build{}, comparison.Comparison{}, costs.Report{}, costs.Once{}, trial.Result{}, worker.Status{}} {
 		keysOf(t, reflect.TypeOf(v), seen)
 	}
 	if len(seen) < 20 {
