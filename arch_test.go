@@ -98,7 +98,7 @@ var edges = map[string][]string{
 	"pkg/worker/workdir":        {"internal/sandbox/probe"}, // names what it removes
 
 	// parts of the programs that nobody outside imports
-	"internal/buildpage":          {"internal/builds", "internal/costs", "internal/figure", "internal/reason", "pkg/connmgr/report"},
+	"internal/buildpage":          {"internal/builds", "internal/comparison", "internal/costs", "internal/figure", "internal/reason", "pkg/connmgr/report"},
 	"internal/builds":             {"internal/gain", "pkg/connmgr/report"}, // what a manager tells of commands is what is kept of them
 	"internal/cas":                {"internal/secret"},
 	"internal/cgroup":             {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
@@ -109,7 +109,7 @@ var edges = map[string][]string{
 	"internal/costs":              {"internal/figure", "internal/costs/journal", "internal/unit"}, // which headers are the system's
 	"internal/costs/journal":      {},
 	"internal/costs/trial":        {"internal/figure"},
-	"internal/ctl":                {"internal/buildpage", "internal/builds", "internal/compdb", "internal/config", "internal/costs", "internal/costs/journal", "internal/costs/trial", "internal/executor", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
+	"internal/ctl":                {"internal/buildpage", "internal/builds", "internal/comparison", "internal/compdb", "internal/config", "internal/costs", "internal/costs/journal", "internal/costs/trial", "internal/executor", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":             {},
 	"internal/discover":           {"internal/hostlist"},
 	"internal/driver":             {},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,17 +24,17 @@ import (
 // megabytes to make, so `rdistcc-cm ctl builds` makes it, one at a time, and those made last are kept.
 type buildPages struct {
 	store *builds.Store
-	base  func() telemetry.Page // with the program's name and state
-	make  func(ctx context.Context, id int) ([]byte, error)
+	base  func() telemetry.Page                                // with the program's name and state
+	make  func(ctx context.Context, ids []int) ([]byte, error) // with two, the first is compared with the second
 
 	making sync.Mutex // held by who makes a page; guards made too
 	made   []madePage // the newest last
 }
 
-// madePage is a page of a build that has ended, which stays as it is.
+// madePage is a page of builds that have ended, which stays as it is.
 type madePage struct {
-	id    int
-	began time.Time // tells it from another one with the number
+	ids   []int
+	began []time.Time // tells them from others with the numbers
 	page  []byte
 }
 
@@ -106,16 +107,20 @@ func buildRow(b *builds.Build) []telemetry.Cell {
 		share(report.PlaceRemote), share(report.PlaceCached), exit, {Text: buildpage.CommandOf(b, true)}}
 }
 
-// page shows one build.
+// page shows one build, compared with the one that the query names.
 func (p *buildPages) page(w http.ResponseWriter, r *http.Request) {
-	id, err := strconv.Atoi(r.PathValue("id"))
-	if err != nil || id < 1 || strconv.Itoa(id) != r.PathValue("id") {
-		http.Error(w, "builds have numbers; /builds lists them", http.StatusNotFound)
-		return
+	var ids []int
+	for i, text := range append([]string{r.PathValue("id")}, r.URL.Query()["with"]...) {
+		id, err := strconv.Atoi(text)
+		if err != nil || id < 1 || strconv.Itoa(id) != text || i > 1 {
+			http.Error(w, "builds have numbers; /builds lists them", http.StatusNotFound)
+			return
+		}
+		ids = append(ids, id)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTime)
 	defer cancel()
-	page, err := p.of(ctx, id)
+	page, err := p.of(ctx, ids)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second)) // it is a connection of a Server
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
@@ -124,38 +129,51 @@ func (p *buildPages) page(w http.ResponseWriter, r *http.Request) {
 	telemetry.ServeHTML(w, page)
 }
 
-// of returns the page of a build.
-func (p *buildPages) of(ctx context.Context, id int) ([]byte, error) {
+// of returns the page of a build, or of two.
+func (p *buildPages) of(ctx context.Context, ids []int) ([]byte, error) {
 	p.making.Lock()
 	defer p.making.Unlock()
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // it has waited too long, or its reader has gone
 	}
-	b, err := p.store.Find(id)
-	if err != nil {
-		return nil, fmt.Errorf("no build %d can be read; /builds lists those that can", id)
+	ended := true
+	var began []time.Time
+	for _, id := range ids {
+		b, err := p.store.Find(id)
+		if err != nil {
+			return nil, fmt.Errorf("no build %d can be read; /builds lists those that can", id)
+		}
+		ended = ended && !b.Ended.IsZero()
+		began = append(began, b.Began)
+	}
+	if len(ids) == 2 && began[0].Before(began[1]) {
+		return nil, fmt.Errorf("build %d was later: /builds/%d?with=%d compares them", ids[1], ids[1], ids[0])
 	}
 	for _, m := range p.made {
-		if m.id == id && m.began.Equal(b.Began) {
+		if slices.Equal(m.ids, ids) && slices.EqualFunc(m.began, began, time.Time.Equal) {
 			return m.page, nil
 		}
 	}
-	page, err := p.make(ctx, id)
-	if err == nil && !b.Ended.IsZero() && len(page) <= keptPageBytes {
-		p.made = append(p.made, madePage{id, b.Began, page})
+	page, err := p.make(ctx, ids)
+	if err == nil && ended && len(page) <= keptPageBytes {
+		p.made = append(p.made, madePage{ids, began, page})
 		p.made = p.made[max(len(p.made)-keptPages, 0):]
 	}
 	return page, err
 }
 
-// makeBuildPage has another process of this program make the page of a build.
-func makeBuildPage(ctx context.Context, id int) ([]byte, error) {
+// makeBuildPage has another process of this program make the page of builds.
+func makeBuildPage(ctx context.Context, ids []int) ([]byte, error) {
 	var out, errOut bytes.Buffer
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "ctl", "builds", "--served", strconv.Itoa(id)) // also if the file has been replaced
+	args := []string{"ctl", "builds", "--served"}
+	for _, id := range ids {
+		args = append(args, strconv.Itoa(id))
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...) // also if the file has been replaced
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
 		line, _, _ := strings.Cut(strings.TrimPrefix(errOut.String(), "rdistcc: "), "\n")
-		return nil, fmt.Errorf("the page of build %d: %s", id, cmp.Or(line, err.Error()))
+		return nil, fmt.Errorf("the page of build %d: %s", ids[0], cmp.Or(line, err.Error()))
 	}
 	return out.Bytes(), nil
 }

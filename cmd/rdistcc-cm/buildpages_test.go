@@ -21,12 +21,12 @@ import (
 func TestBuildPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "builds")
 	p := newBuildPages(dir, func() telemetry.Page { return telemetry.Page{Program: "rdistcc-cm"} })
-	made := make(map[int]int)
-	p.make = func(_ context.Context, id int) ([]byte, error) {
-		if made[id]++; id == 3 {
+	made := make(map[string]int)
+	p.make = func(_ context.Context, ids []int) ([]byte, error) {
+		if made[fmt.Sprint(ids)]++; ids[0] == 3 {
 			return nil, errors.New("the page of build 3: out of memory")
 		}
-		return fmt.Appendf(nil, "page %d", id), nil
+		return fmt.Appendf(nil, "page %d", ids), nil
 	}
 	mux := http.NewServeMux()
 	for pattern, h := range p.handlers() {
@@ -53,6 +53,7 @@ func TestBuildPages(t *testing.T) {
 	s := builds.Open(dir)
 	began := time.Now().Add(-time.Minute)
 	for range 3 {
+		began = began.Add(time.Second)
 		l := s.New(builds.Build{Command: []string{"/usr/bin/make", "TOKEN=secret<b>"}, Began: began, Cores: 2})
 		l.Add([]report.JobRecord{{Began: began, Ended: began, Host: "h", Finished: true}})
 		l.Build.Exit = 2
@@ -64,15 +65,18 @@ func TestBuildPages(t *testing.T) {
 		t.Error("the list shows words of a command")
 	}
 	for range 3 {
-		get("/builds/1", http.StatusOK, "page 1")
-		get("/builds/4", http.StatusOK, "page 4")
+		get("/builds/1", http.StatusOK, "page [1]")
+		get("/builds/2?with=1", http.StatusOK, "page [2 1]")
+		get("/builds/4", http.StatusOK, "page [4]")
 	}
-	if made[1] != 1 || made[4] != 3 {
+	if made["[1]"] != 1 || made["[2 1]"] != 1 || made["[4]"] != 3 {
 		t.Errorf("pages were made %v times", made)
 	}
 	running.Finish(time.Now())
 	get("/builds/3", http.StatusNotFound, "out of memory")
-	for _, path := range []string{"/builds/9", "/builds/0", "/builds/x", "/builds/01", "/builds/-1", "/builds/99999999999999999999", "/builds/1%2f..%2f2"} {
+	get("/builds/1?with=2", http.StatusNotFound, "build 2 was later: /builds/2?with=1 compares them")
+	get("/builds/2?with=9", http.StatusNotFound, "no build 9 can be read")
+	for _, path := range []string{"/builds/2?with=", "/builds/2?with=x", "/builds/2?with=01", "/builds/2?with=1&with=1", "/builds/9", "/builds/0", "/builds/x", "/builds/01", "/builds/-1", "/builds/99999999999999999999", "/builds/1%2f..%2f2"} {
 		get(path, http.StatusNotFound)
 	}
 	get("/build.css", http.StatusOK, "color-scheme")

@@ -1,6 +1,7 @@
 // Package buildpage writes what became of a build as one HTML file, which needs nothing else to be looked at, kept or printed.
 //
 //	page      the file, and what its tables say
+//	compare   in what it differs from another build
 //	timeline  what ran where, and when
 //	treemap   what headers cost, as areas
 package buildpage
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/builds"
+	"github.com/rdistcc/rdistcc/internal/comparison"
 	"github.com/rdistcc/rdistcc/internal/costs"
 	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/reason"
@@ -39,7 +41,7 @@ var (
 	Style, Script = []byte(pageCSS), []byte(pageJS)
 
 	page = template.Must(template.New("page").Funcs(template.FuncMap{
-		"digits": figure.Digits, "bytes": figure.Bytes, "count": figure.Count, "remedy": reason.Remedy, "fit": fitText,
+		"digits": figure.Digits, "signed": comparison.Signed, "bytes": figure.Bytes, "count": figure.Count, "remedy": reason.Remedy, "fit": fitText,
 	}).Parse(pageHTML))
 )
 
@@ -62,7 +64,10 @@ type view struct {
 	Path    []step
 	Saved   string // what the cache saved; empty: nothing
 	// Missed are why the cache had no result, from the costs, which tell each file, or else as the manager said it.
-	Missed []missed
+	Missed   []missed
+	Compared *compared // with an earlier build; nil: with none
+	Others   []other   // that it can be compared with
+	Last     int       // the number of the most obvious of them; 0: none is
 }
 
 // missed is a row of the table of misses.
@@ -103,23 +108,34 @@ const (
 	ScriptName = "build.js"
 )
 
-// Write writes the page of a build as a file of its own. jobs are its commands, which it sorts; c may be nil.
-func Write(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
-	return writePage(w, b, jobs, c, false)
+// Page is a build and what its page shows.
+type Page struct {
+	Build *builds.Build
+	Jobs  []report.JobRecord // its commands, which are sorted
+	Costs *costs.Report      // nil: nothing of headers
+	// Compared compares it with an earlier build, if it is not nil.
+	Compared *comparison.Comparison
+	// Others are builds, the newest first. A page that is served has links to comparisons with those that were before.
+	Others []builds.Build
 }
+
+// Write writes the page as a file of its own.
+func Write(w io.Writer, p *Page) error { return p.write(w, false) }
 
 // WriteServed writes the page for a manager, which serves it below a directory of builds. Other users of the machine may read
 // that, so it has no words of the command but the first: they may contain anything.
-func WriteServed(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report) error {
-	return writePage(w, b, jobs, c, true)
-}
+func WriteServed(w io.Writer, p *Page) error { return p.write(w, true) }
 
-func writePage(w io.Writer, b *builds.Build, jobs []report.JobRecord, c *costs.Report, served bool) error {
+func (p *Page) write(w io.Writer, served bool) error {
+	b, jobs, c := p.Build, p.Jobs, p.Costs
 	slices.SortFunc(jobs, func(x, y report.JobRecord) int { return cmp.Or(x.Began.Compare(y.Began), cmp.Compare(x.ID, y.ID)) })
 	v := &view{CSS: template.CSS(pageCSS), JS: template.JS(pageJS), Served: served, Command: CommandOf(b, served), Build: b, Title: fmt.Sprintf("Build %d", b.ID), Costs: c}
 	v.missed(b, c)
 	v.Facts = v.facts(b)
 	v.Time = timelineOf(b, jobs)
+	if v.Compared = comparedOf(p.Compared); served {
+		v.others(p.Others)
+	}
 	for i := range jobs {
 		v.Units = append(v.Units, unitOf(b, &jobs[i]))
 	}

@@ -1,7 +1,7 @@
 "use strict";
 // A click on the head of a column sorts its table, a second one the other way round.
 for (const table of document.querySelectorAll("table.sorts")) {
-  const heads = [...table.tHead.rows[0].cells];
+  const heads = [...table.tHead.querySelectorAll("th")];
   heads.forEach((th, column) => th.querySelector("button").addEventListener("click", () => {
     const number = th.classList.contains("n");
     const up = th.getAttribute("aria-sort") === (number ? "descending" : "none") || !number && th.getAttribute("aria-sort") !== "ascending";

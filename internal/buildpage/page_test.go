@@ -49,7 +49,7 @@ func sample() (*builds.Build, []report.JobRecord, *costs.Report) {
 func write(t *testing.T, b *builds.Build, jobs []report.JobRecord, c *costs.Report) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, b, jobs, c); err != nil {
+	if err := Write(&out, &Page{Build: b, Jobs: jobs, Costs: c}); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -159,15 +159,9 @@ func TestPath(t *testing.T) {
 // TestBrowser: the file shows itself in a browser without network, at both widths and in both schemes, and sorts its tables.
 func TestBrowser(t *testing.T) {
 	chromium := browser.Start(t)
-	b, jobs, c := sample()
-	file := filepath.Join(t.TempDir(), "build.html")
-	if err := os.WriteFile(file, []byte(write(t, b, jobs, c)), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	for _, width := range []int{1400, 500} {
 		for _, dark := range []bool{false, true} {
-			p := chromium.Open("file://"+file, browser.Look{Width: width, Height: 900, Dark: dark})
-			p.WaitFor("the tables", `document.querySelectorAll('table.sorts').length > 2`)
+			p := openSample(t, chromium, browser.Look{Width: width, Height: 900, Dark: dark})
 			var wide int
 			if p.Eval(`document.documentElement.scrollWidth`, &wide); wide > width {
 				t.Errorf("the page is %d pixels wide on %d", wide, width)
@@ -184,6 +178,11 @@ func TestBrowser(t *testing.T) {
 			p.WaitFor("the smallest first", last+`.tBodies[0].rows[0].cells[3].dataset.v === '1000000000'`)
 			p.Eval(last+`.tHead.querySelector('button').click()`, nil)
 			p.WaitFor("by name", last+`.tBodies[0].rows[0].cells[0].textContent.startsWith('<img')`)
+			const causes = `document.querySelector('section table.sorts')`
+			p.Eval(`[...`+causes+`.tHead.querySelectorAll('button')].find(b => b.textContent === 'Change').click()`, nil)
+			p.WaitFor("the longest first", causes+`.tBodies[0].rows[0].cells[0].textContent === 'no longer in the cache'`)
+			p.Eval(`[...`+causes+`.tHead.querySelectorAll('button')].find(b => b.textContent === 'Change').click()`, nil)
+			p.WaitFor("what became faster first", causes+`.tBodies[0].rows[0].cells[0].textContent === 'commands that are gone'`)
 			var title string
 			if p.Eval(`document.title`, &title); title != "Build 12 - rdistcc" {
 				t.Errorf("the title is %q", title)
@@ -196,16 +195,20 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// openSample opens the page of the sample in a browser.
+// openSample opens the page of the sample, with a comparison, in a browser.
 func openSample(t *testing.T, chromium *browser.Browser, look browser.Look) *browser.Page {
 	t.Helper()
 	b, jobs, c := sample()
 	file := filepath.Join(t.TempDir(), "build.html")
-	if err := os.WriteFile(file, []byte(write(t, b, jobs, c)), 0o644); err != nil {
+	var out bytes.Buffer
+	if err := Write(&out, &Page{Build: b, Jobs: jobs, Costs: c, Compared: comparedSample(t).Compared}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p := chromium.Open("file://"+file, look)
-	p.WaitFor("the tables", `document.querySelectorAll('table.sorts').length > 2`)
+	p.WaitFor("the tables", `document.readyState === 'complete' && document.querySelectorAll('table.sorts').length > 9`)
 	return p
 }
 
@@ -217,7 +220,7 @@ func TestPrinted(t *testing.T) {
 	for _, dark := range []bool{false, true} {
 		p := openSample(t, chromium, browser.Look{Width: paper, Height: 1000, Dark: dark, Print: true})
 		var cut, pale []string
-		p.Eval(fmt.Sprintf(`[...document.querySelectorAll('td, th, dd, dt, h1, h2, p, li, svg, .ticks span')].filter(e => { const r = e.getBoundingClientRect();
+		p.Eval(fmt.Sprintf(`[...document.querySelectorAll('td, th, dd, dt, h1, h2, h3, p, li, svg, .ticks span')].filter(e => { const r = e.getBoundingClientRect();
 			return r.right > %d + 1 || r.left < 0 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && getComputedStyle(e).overflowX !== 'visible'; })
 			.map(e => e.tagName + ': ' + e.textContent.slice(0, 40))`, paper), &cut)
 		if len(cut) > 0 {
@@ -225,7 +228,7 @@ func TestPrinted(t *testing.T) {
 		}
 		p.Eval(`(() => {
 			const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
-			return [...document.querySelectorAll('td, th, dd, dt, h1, h2, p, li, code, button, .dim, .ticks span')]
+			return [...document.querySelectorAll('td, th, dd, dt, h1, h2, h3, p, li, code, button, .dim, .ticks span')]
 				.filter(e => 1.05 / (light(getComputedStyle(e).color.match(/[\d.]+/g).map(Number)) + 0.05) < 4.5).map(e => e.tagName + ': ' + e.textContent.slice(0, 40));
 		})()`, &pale)
 		if len(pale) > 0 {
@@ -309,7 +312,7 @@ func TestServed(t *testing.T) {
 	b.Command[0] = "/usr/bin/make"
 	served := func() string {
 		var out bytes.Buffer
-		if err := WriteServed(&out, b, jobs, c); err != nil {
+		if err := WriteServed(&out, &Page{Build: b, Jobs: jobs, Costs: c}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

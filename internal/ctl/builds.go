@@ -27,17 +27,14 @@ func (c *ctl) buildsCommand() *cobra.Command {
 		Short: "Show past builds that ran under rdistcc build",
 		Long: "Lists the builds that ran under `rdistcc build`, the newest first: how long each took, how many commands it had,\n" +
 			"which part of them ran on hosts or came from the cache, and how much longer it would have taken without the farm.\n" +
-			"With the number of a build, it shows what was shown at its end; with two, in what they differ, and which commands took\n" +
-			"longer in the later one. With --report, it writes a page on a build, or the last one, as one HTML file: what ran where\n" +
-			"and when, why the rest ran here, what headers cost. The last 50 builds are kept.",
-		Example: "  rdistcc builds\n  rdistcc builds 12\n  rdistcc builds 11 12\n  rdistcc builds 12 --report build.html\n  rdistcc builds --json | jq '.[0].gain.alone_ns'",
+			"With the number of a build, it shows what was shown at its end; with two, why the later one took longer or less: what\n" +
+			"has changed for which commands. With --report, it writes a page on a build, or the last one, as one HTML file: what ran\n" +
+			"where and when, why the rest ran here, what headers cost; of two, the page of the later one says in what they differ.\n" +
+			"The last 50 builds are kept.",
+		Example: "  rdistcc builds\n  rdistcc builds 12\n  rdistcc builds 11 12\n  rdistcc builds 11 12 --report build.html\n  rdistcc builds --json | jq '.[0].gain.alone_ns'",
 		Args:    cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 2 && cmd.Flags().Changed("report"):
-				return failf(reason.ExitArguments, "--report writes a page on one build")
-			case len(args) == 2:
-				return c.compareBuilds(args[0], args[1], asJSON)
 			case cmd.Flags().Changed("report") && asJSON:
 				return failf(reason.ExitArguments, "--json prints a build, and --report writes a page on it: give one of them")
 			case cmd.Flags().Changed("report"):
@@ -46,6 +43,8 @@ func (c *ctl) buildsCommand() *cobra.Command {
 				return c.listBuilds(asJSON)
 			case served:
 				return c.servePage(args)
+			case len(args) == 2:
+				return c.compareBuilds(args, asJSON)
 			}
 			b, err := c.findBuild(args[0])
 			if err != nil {
@@ -69,42 +68,60 @@ func (c *ctl) buildsCommand() *cobra.Command {
 // servePage prints the page on a build for the manager, which has it made by a process of its own: it takes time and memory that compiles
 // should have.
 func (c *ctl) servePage(words []string) error {
-	b, err := c.findBuild(words[0])
+	p, _, err := c.page(words)
 	if err != nil {
 		return err
 	}
-	var jobs []report.JobRecord
-	if err := c.buildStore().Jobs(b.ID, func(r *report.JobRecord) error { jobs = append(jobs, *r); return nil }); err != nil {
+	if p.Others, err = c.buildStore().List(); err != nil {
 		return failf(reason.ExitIO, "%v", err)
 	}
-	cost, _, err := c.costs(words, 0)
-	if err != nil {
-		cost = nil // the page says nothing of headers
-	}
 	var out bytes.Buffer
-	if err := buildpage.WriteServed(&out, b, jobs, cost); err != nil {
+	if err := buildpage.WriteServed(&out, p); err != nil {
 		return failf(reason.ExitIO, "%v", err)
 	}
 	return c.print(out.Bytes())
 }
 
-// writePage writes the page on a build, as traced finds it, to a file.
+// page returns the page on a build, without any on the last one, and why it says nothing of headers. Of two builds, it is the page of the
+// later one, which compares them.
+func (c *ctl) page(words []string) (p *buildpage.Page, noHeaders, err error) {
+	p = new(buildpage.Page)
+	if len(words) == 2 {
+		if p.Compared, err = c.comparison(words); err != nil {
+			return nil, nil, err
+		}
+		words = []string{strconv.Itoa(p.Compared.Builds[1].ID)}
+	}
+	if p.Build, p.Jobs, err = c.recorded(words); err != nil {
+		return nil, nil, err
+	}
+	p.Costs, _, noHeaders = c.costs([]string{strconv.Itoa(p.Build.ID)}, 0)
+	return p, noHeaders, nil
+}
+
+// writePage writes the page on builds to a file.
 func (c *ctl) writePage(words []string, file string) error {
 	if file == "" {
 		return failf(reason.ExitArguments, "--report needs the name of a file")
 	}
-	b, jobs, err := c.traced(words)
+	p, noHeaders, err := c.page(words)
 	if err != nil {
 		return err
 	}
-	cost, _, err := c.costs([]string{strconv.Itoa(b.ID)}, 0)
-	if err != nil {
-		fmt.Fprintf(c.err, "rdistcc: the page says nothing of headers: %v\n", err)
+	if len(p.Jobs) == 0 {
+		return noCommands(p.Build)
 	}
-	if err := writeBy(file, func(w io.Writer) error { return buildpage.Write(w, b, jobs, cost) }); err != nil {
+	if noHeaders != nil {
+		fmt.Fprintf(c.err, "rdistcc: the page says nothing of headers: %v\n", noHeaders)
+	}
+	if err := writeBy(file, func(w io.Writer) error { return buildpage.Write(w, p) }); err != nil {
 		return failf(reason.ExitIO, "%v", err)
 	}
-	return c.print(fmt.Appendf(nil, "%s shows build %d: any browser opens it\n", file, b.ID))
+	with := ""
+	if p.Compared != nil {
+		with = fmt.Sprintf(", compared with build %d", p.Compared.Builds[0].ID)
+	}
+	return c.print(fmt.Appendf(nil, "%s shows build %d%s: any browser opens it\n", file, p.Build.ID, with))
 }
 
 // findBuild returns the build with a number, as it was typed.

@@ -2,263 +2,154 @@ package ctl
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/rdistcc/rdistcc/internal/builds"
+	"github.com/rdistcc/rdistcc/internal/comparison"
+	"github.com/rdistcc/rdistcc/internal/costs"
+	"github.com/rdistcc/rdistcc/internal/costs/journal"
 	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/reason"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// maxCompared is how many reasons, and how many commands, a comparison names.
+// maxCompared is how many lines each table of a comparison has.
 const maxCompared = 10
 
-// compareBuilds prints in what two builds differ, the earlier one first.
-func (c *ctl) compareBuilds(one, other string, asJSON bool) error {
-	a, err := c.findBuild(one)
-	if err != nil {
-		return err
-	}
-	b, err := c.findBuild(other)
-	if err != nil {
-		return err
-	}
-	if b.Began.Before(a.Began) {
-		a, b = b, a
-	}
-	for _, x := range [...]*builds.Build{a, b} {
-		if x.Ended.IsZero() {
-			return failf(reason.ExitGeneral, "build %d has no figures to compare: it runs, or was killed", x.ID)
+// comparison compares the two builds that the words name.
+func (c *ctl) comparison(words []string) (*comparison.Comparison, error) {
+	var pair [2]*builds.Build
+	for i := range pair {
+		b, err := c.findBuild(words[i])
+		if err != nil {
+			return nil, err
 		}
+		if b.Ended.IsZero() {
+			return nil, failf(reason.ExitGeneral, "build %d has no figures to compare: it runs, or was killed", b.ID)
+		}
+		pair[i] = b
+	}
+	if pair[0].ID == pair[1].ID {
+		return nil, failf(reason.ExitArguments, "build %d would be compared with itself; rdistcc builds lists others", pair[0].ID)
+	}
+	x := comparison.Of(c.buildStore(), pair[0], pair[1])
+	if x.Partial {
+		return x, nil
+	}
+	before, after, err := c.costsOfBoth(&x.Builds)
+	if err != nil {
+		x.Notes = append(x.Notes, "what headers cost is not compared: "+err.Error())
+		return x, nil
+	}
+	x.AddHeaders(before, after)
+	return x, nil
+}
+
+// costsOfBoth returns what the units cost in two builds that both have compiled.
+func (c *ctl) costsOfBoth(pair *[2]builds.Build) (before, after *costs.Report, err error) {
+	type unit struct{ source, output string }
+	var of [2]func(*journal.Compile) bool
+	for i := range pair {
+		if of[i], err = c.ofBuild(&pair[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	l, err := journal.Read(c.journal(), pair[0].Began, func(x *journal.Compile) bool { return of[0](x) || of[1](x) })
+	if err != nil {
+		return nil, nil, err
+	}
+	unitOf := func(i int, x *journal.Compile) unit {
+		return unit{figure.Near(pair[i].Dir, x.Source), figure.Near(pair[i].Dir, x.Output)}
+	}
+	in := [2]map[unit]bool{{}, {}}
+	for i := range l.Compiles {
+		for k := range pair {
+			if x := &l.Compiles[i]; of[k](x) {
+				in[k][unitOf(k, x)] = true
+			}
+		}
+	}
+	report := func(i int) *costs.Report {
+		return costs.Of(l, func(x *journal.Compile) bool { return of[i](x) && in[1-i][unitOf(i, x)] })
+	}
+	return report(0), report(1), nil
+}
+
+// compareBuilds prints in what two builds differ, the earlier one first.
+func (c *ctl) compareBuilds(words []string, asJSON bool) error {
+	x, err := c.comparison(words)
+	if err != nil {
+		return err
 	}
 	if asJSON {
-		return c.marshal([]*builds.Build{a, b})
+		return c.marshal(x)
 	}
-	units, waited, err := c.unitsOf(a, b)
-	if err != nil {
-		return err
+	for _, n := range x.Notes {
+		fmt.Fprintf(c.err, "rdistcc: %s\n", plain(n))
 	}
-	return c.print(compareText(a, b, units, waited))
-}
-
-// compared is what a command took in two builds.
-type compared struct {
-	name  string
-	where [2]string
-	took  [2]time.Duration
-	ran   [2]bool
-}
-
-func (u *compared) longer() time.Duration { return u.took[1] - u.took[0] }
-
-// unitsOf returns the commands of two builds by what they make, those first that took longer in the second by most, and how long those of
-// each build waited for a place on a host and their turn there.
-func (c *ctl) unitsOf(a, b *builds.Build) (_ []compared, waited [2]time.Duration, _ error) {
-	byName := make(map[string]*compared)
-	for i, x := range [...]*builds.Build{a, b} {
-		err := c.buildStore().Jobs(x.ID, func(r *report.JobRecord) error {
-			if r.Place() == report.PlaceRemote {
-				waited[i] += time.Duration(r.CreditUS+r.QueueUS) * time.Microsecond
-			}
-			name := cmp.Or(r.Source, r.Output)
-			if name == "" {
-				return nil
-			}
-			key := within(x.Dir, r.Cwd, name) + "\x00" + within(x.Dir, r.Cwd, r.Output)
-			u := byName[key]
-			if u == nil {
-				u = &compared{name: within(x.Dir, r.Cwd, name)}
-				byName[key] = u
-			}
-			u.ran[i] = true
-			u.took[i] += max(r.Ended.Sub(r.Began), 0)
-			switch r.Place() {
-			case report.PlaceRemote:
-				u.where[i] = r.Host
-			case report.PlaceCached:
-				u.where[i] = "cache"
-			default:
-				u.where[i] = "here: " + r.Reason
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, waited, failf(reason.ExitIO, "%v", err)
-		}
-	}
-	list := make([]compared, 0, len(byName))
-	for _, u := range byName {
-		list = append(list, *u)
-	}
-	slices.SortFunc(list, func(x, y compared) int {
-		return cmp.Or(cmp.Compare(y.longer(), x.longer()), cmp.Compare(x.name, y.name))
-	})
-	return list, waited, nil
-}
-
-// within returns the name of a file as it is seen from a build's directory, so that builds of two checkouts can be compared.
-func within(dir, cwd, name string) string {
-	if name == "" || cwd == "" && !filepath.IsAbs(name) {
-		return name
-	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(cwd, name)
-	}
-	return figure.Near(dir, name)
+	return c.print(compareText(x))
 }
 
 // compareText formats a comparison for people.
-func compareText(a, b *builds.Build, units []compared, waited [2]time.Duration) []byte {
+func compareText(x *comparison.Comparison) []byte {
 	var out bytes.Buffer
-	ga, gb := &a.Gain, &b.Gain
+	a, b := x.Builds[0].ID, x.Builds[1].ID
+	fmt.Fprintf(&out, "%s\n\n", x.Says())
 	out.Write(table(func(w io.Writer) {
-		fmt.Fprintf(w, "\tBUILD %d\tBUILD %d\tCHANGE\n", a.ID, b.ID)
-		times := func(name string, x, y time.Duration) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, figure.Digits(x), figure.Digits(y), plus(y-x))
+		fmt.Fprintf(w, "\tBUILD %d\tBUILD %d\tCHANGE\n", a, b)
+		for _, r := range x.Figures() {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Before, r.After, r.Change)
 		}
-		numbers := func(name string, x, y int) { fmt.Fprintf(w, "%s\t%d\t%d\t%+d\n", name, x, y, y-x) }
-		times("took", a.Wall(), b.Wall())
-		times("work, on one processor", ga.Work, gb.Work)
-		numbers("commands", ga.Jobs, gb.Jobs)
-		for _, p := range [...]struct{ name, place string }{{"on hosts", report.PlaceRemote}, {"from the cache", report.PlaceCached}, {"here", report.PlaceLocal}} {
-			numbers(p.name, ga.Of(p.place), gb.Of(p.place))
-		}
-		numbers("not in the cache", ga.Asked-ga.Hits, gb.Asked-gb.Hits)
-		numbers("failed", ga.Failed, gb.Failed)
-		fmt.Fprintf(w, "sent\t%s\t%s\t\n", figure.Bytes(ga.BytesOut), figure.Bytes(gb.BytesOut))
-		numbers("hosts", len(hostsOf(a)), len(hostsOf(b)))
-		times("waited for hosts, all commands", waited[0], waited[1])
 	}))
-	for i, x := range [...]*builds.Build{a, b} {
-		other := hostsOf([...]*builds.Build{b, a}[i])
-		if names := slices.DeleteFunc(hostsOf(x), func(name string) bool { return slices.Contains(other, name) }); len(names) > 0 {
-			more := ""
-			if n := len(names) - maxCompared; n > 0 {
-				names, more = names[:maxCompared], fmt.Sprintf(" and %d more", n)
-			}
-			fmt.Fprintf(&out, "\nOnly in build %d: %s%s\n", x.ID, plain(strings.Join(names, ", ")), more)
+	section := func(title, head string, n int, row func(w io.Writer, i int)) {
+		if n == 0 {
+			return
 		}
-	}
-	if text := compareReasons(a, b); len(text) > 0 {
-		fmt.Fprint(&out, "\nWhy commands ran here, where that has changed\n")
-		out.Write(indent(text))
-	}
-	if text := compareMissed(a, b); len(text) > 0 {
-		fmt.Fprint(&out, "\nWhy the cache had no result, where that has changed\n")
-		out.Write(indent(text))
-	}
-	var longer []compared
-	for _, u := range units {
-		if u.longer() > 0 && len(longer) < maxCompared {
-			longer = append(longer, u)
-		}
-	}
-	if len(longer) > 0 {
-		fmt.Fprintf(&out, "\nCommands that took longer in build %d, by most\n", b.ID)
+		fmt.Fprintf(&out, "\n%s\n", title)
 		out.Write(indent(table(func(w io.Writer) {
-			fmt.Fprintf(w, "COMMAND\tLONGER BY\tBUILD %d\tBUILD %d\n", a.ID, b.ID)
-			for i := range longer {
-				u := &longer[i]
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", plain(u.name), figure.Digits(u.longer()), u.in(0), u.in(1))
+			fmt.Fprintf(w, "%s\n", head)
+			for i := range min(n, maxCompared) {
+				row(w, i)
 			}
 		})))
-	}
-	return out.Bytes()
-}
-
-// in says what became of a command in one of the builds.
-func (u *compared) in(i int) string {
-	if !u.ran[i] {
-		return "-"
-	}
-	return fmt.Sprintf("%s (%s)", figure.Digits(u.took[i]), plain(u.where[i]))
-}
-
-// hostsOf returns the hosts that commands of a build ran on.
-func hostsOf(b *builds.Build) (names []string) {
-	for _, p := range b.Gain.Places {
-		if p.Place == report.PlaceRemote {
-			names = append(names, p.Name)
+		if n > maxCompared {
+			fmt.Fprintf(&out, "  and %d more\n", n-maxCompared)
 		}
 	}
-	return names
-}
-
-// counts are how many commands of two builds something applies to, by what that is.
-type counts map[string]*[2]int
-
-func (c counts) add(what string, build, n int) {
-	if c[what] == nil {
-		c[what] = new([2]int)
-	}
-	c[what][build] += n
-}
-
-// changed formats what has come, gone, or changed in how often it applies, that of most commands first. What it means, if means is not nil, is
-// in the last column.
-func (c counts) changed(head string, a, b *builds.Build, means func(string) string) []byte {
-	type change struct {
-		what string
-		n    [2]int
-	}
-	var list []change
-	for what, n := range c {
-		if n[0] != n[1] {
-			list = append(list, change{what, *n})
-		}
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	by := func(x change) int { return max(x.n[1]-x.n[0], x.n[0]-x.n[1]) }
-	slices.SortFunc(list, func(x, y change) int { return cmp.Or(cmp.Compare(by(y), by(x)), cmp.Compare(x.what, y.what)) })
-	return table(func(w io.Writer) {
-		last := ""
-		if means != nil {
-			last = "\tMEANS"
-		}
-		fmt.Fprintf(w, "%s\tBUILD %d\tBUILD %d%s\n", head, a.ID, b.ID, last)
-		for _, x := range list[:min(len(list), maxCompared)] {
-			if means != nil {
-				last = "\t" + plain(means(x.what))
-			}
-			fmt.Fprintf(w, "%s\t%d\t%d%s\n", plain(x.what), x.n[0], x.n[1], last)
-		}
+	both := fmt.Sprintf("BUILD %d\tBUILD %d", a, b)
+	section("What made commands slower or faster, by most", "CAUSE\tCOMMANDS\tCHANGE", len(x.Causes), func(w io.Writer, i int) {
+		fmt.Fprintf(w, "%s\t%d\t%s\n", x.Causes[i].Label(), x.Causes[i].Commands, comparison.Signed(x.Causes[i].Time))
 	})
-}
-
-// compareReasons says in which reasons for running here two builds differ.
-func compareReasons(a, b *builds.Build) []byte {
-	c := make(counts)
-	for i, x := range [...]*builds.Build{a, b} {
-		for _, r := range x.Gain.Reasons {
-			c.add(r.Reason, i, r.Jobs)
+	changes := func(title, head string, list []comparison.Change, means func(string) string) {
+		section(title, head, len(list), func(w io.Writer, i int) {
+			last := ""
+			if means != nil {
+				last = "\t" + plain(means(list[i].What))
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d%s\n", list[i].What, list[i].Commands[0], list[i].Commands[1], last)
+		})
+	}
+	changes("Where commands ran, where that has changed", "PLACE\t"+both, x.Places, nil)
+	changes("Why commands ran here, where that has changed", "REASON\t"+both+"\tMEANS", x.Reasons, reason.Explain)
+	changes("Why the cache had no result, where that has changed", "WHY\t"+both, x.Missed, nil)
+	n := 0
+	for n < len(x.Commands) && x.Commands[n].Longer() > 0 == (x.Commands[0].Longer() > 0) {
+		n++
+	}
+	if n > 0 {
+		how := "longer"
+		if x.Commands[0].Longer() < 0 {
+			how = "less"
 		}
+		section(fmt.Sprintf("Commands that took %s in build %d, by most", how, b), "COMMAND\tCHANGE\t"+both+"\tWHAT HAS CHANGED", n, func(w io.Writer, i int) {
+			u := &x.Commands[i]
+			in := func(i int) string { return known(u.Place[i] != "", figure.Digits(u.Took[i])) }
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.Name, comparison.Signed(u.Longer()), in(0), in(1), u.Says())
+		})
 	}
-	return c.changed("REASON", a, b, reason.Explain)
-}
-
-// compareMissed says in why the cache missed two builds differ.
-func compareMissed(a, b *builds.Build) []byte {
-	c := make(counts)
-	for i, x := range [...]*builds.Build{a, b} {
-		for _, m := range x.Gain.Missed {
-			c.add(m.Why, i, m.Jobs)
-		}
-	}
-	return c.changed("WHY", a, b, nil)
-}
-
-// plus formats by how much a time has changed.
-func plus(d time.Duration) string {
-	if d < 0 {
-		return signed(d)
-	}
-	return "+" + signed(d)
+	section("Headers whose cost has changed, over the units that both compiled", "HEADER\tCHANGE\t"+both+"\tUNITS", len(x.Headers), func(w io.Writer, i int) {
+		h := &x.Headers[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", withMore(h.Name, h.More), comparison.Signed(h.Longer()), figure.Digits(h.CPU[0]), figure.Digits(h.CPU[1]), max(h.Units[0], h.Units[1]))
+	})
+	return out.Bytes()
 }

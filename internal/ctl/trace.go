@@ -56,10 +56,21 @@ func (c *ctl) traceCommand() *cobra.Command {
 
 // traced returns the build that the words name, by default the last one, and its commands.
 func (c *ctl) traced(args []string) (*builds.Build, []report.JobRecord, error) {
+	b, jobs, err := c.recorded(args)
+	if err == nil && len(jobs) == 0 {
+		err = noCommands(b)
+	}
+	return b, jobs, err
+}
+
+func noCommands(b *builds.Build) error {
+	return failf(reason.ExitGeneral, "build %d has no commands that came to rdistcc", b.ID)
+}
+
+// recorded returns the build that args name, or the last one, with the records of its commands.
+func (c *ctl) recorded(args []string) (b *builds.Build, jobs []report.JobRecord, err error) {
 	s := c.buildStore()
-	var b *builds.Build
 	if len(args) > 0 {
-		var err error
 		if b, err = c.findBuild(args[0]); err != nil {
 			return nil, nil, err
 		}
@@ -73,12 +84,8 @@ func (c *ctl) traced(args []string) (*builds.Build, []report.JobRecord, error) {
 		}
 		b = &list[0]
 	}
-	var jobs []report.JobRecord
 	if err := s.Jobs(b.ID, func(r *report.JobRecord) error { jobs = append(jobs, *r); return nil }); err != nil {
 		return nil, nil, failf(reason.ExitIO, "%v", err)
-	}
-	if len(jobs) == 0 {
-		return nil, nil, failf(reason.ExitGeneral, "build %d has no commands that came to rdistcc", b.ID)
 	}
 	return b, jobs, nil
 }

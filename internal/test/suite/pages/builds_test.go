@@ -13,7 +13,7 @@ import (
 )
 
 // TestBuilds: a build that ran is on the manager's list, which leads to its page: with tables that keys sort, in both schemes and at
-// both widths, under a policy that the browser does not complain of, and without the words of its command.
+// both widths, under a policy that the browser does not complain of, and without the words of its command. Keys lead to its comparison with the one before.
 func TestBuilds(t *testing.T) {
 	part.Skip(t)
 	chromium := browser.Start(t)
@@ -78,7 +78,34 @@ func TestBuilds(t *testing.T) {
 			if c := p.Complaints(); len(c) > 0 {
 				t.Errorf("the browser complains: %q", c)
 			}
-			p.Eval(`document.querySelector('nav a:last-child').click()`, nil)
+			// By keys alone to the comparison with the build before, and on from there.
+			follow := func(selector, what, shown string) {
+				p.Eval(`document.querySelector('`+selector+`').focus()`, nil)
+				p.Press("Enter")
+				p.WaitFor(what, shown)
+			}
+			follow(`nav a[href="2?with=1"]`, "the comparison", `document.readyState === 'complete' && document.querySelector('section h2')?.textContent === 'Compared with build 1'`)
+			p.Eval(`document.querySelector('section').innerText`, &text)
+			for _, want := range []string{"u1.c", `<img src=x`, "changed since the command ran last: all.h"} {
+				if !strings.Contains(text, want) {
+					t.Errorf("the comparison lacks %q:\n%s", want, text)
+				}
+			}
+			if p.Eval(`document.documentElement.scrollWidth`, &wide); wide > width {
+				t.Errorf("the comparison is %d pixels wide on %d", wide, width)
+			}
+			if *screenshots != "" {
+				name := fmt.Sprintf("compare-%d-%s.png", width, map[bool]string{false: "light", true: "dark"}[dark])
+				if err := os.WriteFile(filepath.Join(*screenshots, name), p.Screenshot(width, height), 0o644); err != nil {
+					t.Error(err)
+				}
+			}
+			follow(`nav a[href="2"]`, "the page without it", `document.readyState === 'complete' && document.title === 'Build 2 - rdistcc' && !document.querySelector('section')`)
+			follow(`summary`, "all builds before", `document.querySelector('details').open && document.querySelectorAll('nav li a').length === 1`)
+			if c := p.Complaints(); len(c) > 0 {
+				t.Errorf("the browser complains: %q", c)
+			}
+			p.Eval(`document.querySelector('nav a[href="../builds"]').click()`, nil)
 			p.WaitFor("the list again", `document.querySelectorAll('tbody a').length === 2`)
 			p.Close()
 		}
