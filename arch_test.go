@@ -107,7 +107,7 @@ var edges = map[string][]string{
 	"internal/config":             {"internal/hostlist", "internal/textfile", "pkg/iwarp"},
 	"internal/costs":              {"internal/figure", "internal/costs/journal", "internal/unit"}, // which headers are the system's
 	"internal/costs/journal":      {},
-	"internal/costs/trial":        {"internal/figure"},
+	"internal/costs/trial":        {"internal/figure", "pkg/compile"}, // response files
 	"internal/ctl":                {"internal/buildpage", "internal/builds", "internal/compdb", "internal/config", "internal/costs", "internal/costs/journal", "internal/costs/trial", "internal/executor", "internal/figure", "internal/gain", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/migrate", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/spans", "internal/spans/otlp", "internal/streams", "internal/textfile", "internal/tiers", "internal/toolchain", "internal/toolchain/parcel", "internal/top", "internal/top/display", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp", "pkg/resultcache", "pkg/resultcache/disk"}, // what doctor asks by itself
 	"internal/digest":             {},
 	"internal/discover":           {"internal/hostlist"},
