@@ -157,11 +157,13 @@ func TestTryPCH(t *testing.T) {
 	s.file("build/compile_commands.json", fmt.Sprintf(`[{"directory": %q, "file": "../src/a.c", "command": "gcc -I. -c ../src/a.c -o a.o"}, {"directory": %q, "file": "b.c", "arguments": ["gcc", "-c", "b.c"]}]`,
 		filepath.Join(s.dir, "build"), dir))
 	text := strings.Join(strings.Fields(s.want(0, source+": a precompiled header of 2 headers (of at most 10)\n", "", "costs", "--try-pch", source)), " ")
-	for _, want := range []string{`"a.h" 1 -`, "<stdio.h>", " without, ", "made in "} {
+	for _, want := range []string{`"a.h" 1 -`, "<stdio.h>", " without, ", " of it to parse; ", "made in "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}
 	}
+	s.file("relative.json", `[{"directory": "src", "file": "a.c", "command": "gcc -c a.c"}]`)
+	s.want(0, source+": a precompiled header of 1 header (of at most 1)\n", "", "costs", "--try-pch=1", "--commands", filepath.Join(s.dir, "relative.json"), source)
 	var results []trial.Result
 	if err := json.Unmarshal([]byte(s.want(0, "", "", "costs", "--try-pch=1", "--json", "--", gcc, "-c", source)), &results); err != nil || len(results) != 1 || len(results[0].Headers) != 1 || results[0].With == 0 {
 		t.Errorf("%v, %+v", err, results)

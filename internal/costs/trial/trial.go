@@ -20,9 +20,11 @@ type Result struct {
 	Unit    string   `json:"unit"`
 	Headers []Header `json:"headers"`            // in the precompiled header, the one that should save most first
 	Left    []Left   `json:"left_out,omitempty"` // headers that should be in it and cannot
-	// Without and With are medians of Times compiles each. Estimated is what the headers take by the model; 0: nothing is known of them.
+	// Without and With are medians of Times compiles each. Parsed is what it takes without to find errors only (-fsyntax-only), which is all that
+	// a precompiled header can save some of. Estimated is what the headers take by the model; 0: nothing is known of them.
 	Without   time.Duration `json:"without_ns"`
 	With      time.Duration `json:"with_ns"`
+	Parsed    time.Duration `json:"parsed_ns"`
 	Estimated time.Duration `json:"estimated_ns"`
 	Times     int           `json:"times"`
 	// Made is what it took to make the precompiled header, and Bytes how large it is.
@@ -301,6 +303,11 @@ func (t *trial) measure(ctx context.Context) error {
 	if _, err := compile(append(slices.Clone(use), "-H")...); err != nil {
 		return err
 	}
+	parsed, err := t.run(ctx, t.dir, append(t.unitWords(), "-fsyntax-only", t.source)...)
+	if err != nil {
+		return err
+	}
+	t.result.Parsed = parsed.cpu
 	var without, with []time.Duration
 	for most := times; len(with) < most; {
 		a, err := compile(t.unitWords()...)
