@@ -173,3 +173,18 @@ func TestTryPCH(t *testing.T) {
 	s.want(100, "not measured: gone.h: No such file or directory", "no precompiled header could be tried", "costs", "--try-pch", filepath.Join(dir, "b.c"))
 	s.want(100, "", "has no command of "+filepath.Join(dir, "c.c"), "costs", "--try-pch", filepath.Join(dir, "c.c"))
 }
+
+// TestTryText: an estimate of more than parsing takes, which is all that can be saved, is said to be of something else.
+func TestTryText(t *testing.T) {
+	r := trial.Result{Unit: "a.cc", Headers: []trial.Header{{Name: "<map>", Files: 2}}, Without: 4 * time.Second, Parsed: time.Second, With: 3500 * time.Millisecond, Made: time.Second, Bytes: 1 << 20}
+	for estimated, want := range map[time.Duration]string{
+		0:                      " saves 500 ms (12%)\n",
+		500 * time.Millisecond: " saves 500 ms (12%); estimated 500 ms (12%)\n",
+		3 * time.Second:        " saves 500 ms (12%);\n  estimated 3 s: with what units make of these headers, which each still does\n",
+	} {
+		r.Estimated = estimated
+		if got := string(tryText(&r, 10)); !strings.Contains(got, "4 s without, 1 s of it to parse; 3.5 s with it:"+want) {
+			t.Errorf("%v: %s", estimated, got)
+		}
+	}
+}

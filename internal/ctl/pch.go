@@ -231,7 +231,10 @@ func tryText(r *trial.Result, most int) []byte {
 		verb, saves = "costs", -saves
 	}
 	fmt.Fprintf(&out, "  %s without, %s of it to parse; %s with it: %s %s (%s)", figure.Digits(r.Without), figure.Digits(r.Parsed), figure.Digits(r.With), verb, figure.Digits(saves), shareOf(saves, r.Without))
-	if r.Estimated > 0 {
+	switch {
+	case r.Estimated > r.Parsed:
+		fmt.Fprintf(&out, ";\n  estimated %s: with what units make of these headers, which each still does", figure.Digits(r.Estimated))
+	case r.Estimated > 0:
 		fmt.Fprintf(&out, "; estimated %s (%s)", figure.Digits(r.Estimated), shareOf(r.Estimated, r.Without))
 	}
 	fmt.Fprintf(&out, "\n  made in %s, %s", figure.Digits(r.Made), figure.Bytes(uint64(r.Bytes)))
