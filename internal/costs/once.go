@@ -2,6 +2,7 @@ package costs
 
 import (
 	"cmp"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -27,7 +28,8 @@ func (r *Report) Once(n int) Once {
 	o := Once{Headers: []OnceHeader{}}
 	for i := range r.Headers {
 		h := &r.Headers[i]
-		if saves := h.CPU - h.CPU/time.Duration(max(h.Units, 1)); saves > 0 && h.Changes == 0 {
+		// Compilers read stdc-predef.h by themselves, in front of anything else.
+		if saves := h.CPU - h.CPU/time.Duration(max(h.Units, 1)); saves > 0 && h.Changes == 0 && filepath.Base(h.Name()) != "stdc-predef.h" {
 			o.Headers = append(o.Headers, OnceHeader{h.Name(), len(h.Files) - 1, h.Units, saves})
 		}
 	}

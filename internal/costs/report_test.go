@@ -121,3 +121,15 @@ func TestMissesOfSome(t *testing.T) {
 		t.Errorf("got  %+v of %d\nwant %+v", r.Cache, r.Compiles, want)
 	}
 }
+
+// TestOnceLeavesPredefined: what compilers read by themselves is in no precompiled header.
+func TestOnceLeavesPredefined(t *testing.T) {
+	files := []journal.File{{Name: "/usr/include/stdc-predef.h", Size: 1000}, {Name: "/w/a.h", Size: 1000}}
+	unit := func(name string, reads ...uint32) journal.Compile {
+		return journal.Compile{Source: name, OK: true, Exact: true, CPU: second, Reads: reads}
+	}
+	r := Of(log(files, unit("/w/a.c", 0, 1), unit("/w/b.c", 0, 1), unit("/w/c.c", 0)), nil)
+	if once := r.Once(5); len(r.Headers) != 2 || len(once.Headers) != 1 || once.Headers[0].Name != "/w/a.h" {
+		t.Errorf("%+v of %+v", once, r.Headers)
+	}
+}

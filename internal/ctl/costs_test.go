@@ -157,11 +157,13 @@ func TestTryPCH(t *testing.T) {
 	s.file("build/compile_commands.json", fmt.Sprintf(`[{"directory": %q, "file": "../src/a.c", "command": "gcc -I. -c ../src/a.c -o a.o"}, {"directory": %q, "file": "b.c", "arguments": ["gcc", "-c", "b.c"]}]`,
 		filepath.Join(s.dir, "build"), dir))
 	text := strings.Join(strings.Fields(s.want(0, source+": a precompiled header of 2 headers (of at most 10)\n", "", "costs", "--try-pch", source)), " ")
-	for _, want := range []string{`"a.h" 1 -`, "<stdio.h>", " without, ", "made in "} {
+	for _, want := range []string{`"a.h" 1 -`, "<stdio.h>", " without, ", " of it to parse; ", "made in "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}
 	}
+	s.file("relative.json", `[{"directory": "src", "file": "a.c", "command": "gcc -c a.c"}]`)
+	s.want(0, source+": a precompiled header of 1 header (of at most 1)\n", "", "costs", "--try-pch=1", "--commands", filepath.Join(s.dir, "relative.json"), source)
 	var results []trial.Result
 	if err := json.Unmarshal([]byte(s.want(0, "", "", "costs", "--try-pch=1", "--json", "--", gcc, "-c", source)), &results); err != nil || len(results) != 1 || len(results[0].Headers) != 1 || results[0].With == 0 {
 		t.Errorf("%v, %+v", err, results)
@@ -170,4 +172,19 @@ func TestTryPCH(t *testing.T) {
 	// One of a tree that is gone, in part.
 	s.want(100, "not measured: gone.h: No such file or directory", "no precompiled header could be tried", "costs", "--try-pch", filepath.Join(dir, "b.c"))
 	s.want(100, "", "has no command of "+filepath.Join(dir, "c.c"), "costs", "--try-pch", filepath.Join(dir, "c.c"))
+}
+
+// TestTryText: an estimate of more than parsing takes, which is all that can be saved, is said to be of something else.
+func TestTryText(t *testing.T) {
+	r := trial.Result{Unit: "a.cc", Headers: []trial.Header{{Name: "<map>", Files: 2}}, Without: 4 * time.Second, Parsed: time.Second, With: 3500 * time.Millisecond, Made: time.Second, Bytes: 1 << 20}
+	for estimated, want := range map[time.Duration]string{
+		0:                      " saves 500 ms (12%)\n",
+		500 * time.Millisecond: " saves 500 ms (12%); estimated 500 ms (12%)\n",
+		3 * time.Second:        " saves 500 ms (12%);\n  estimated 3 s: with what units make of these headers, which each still does\n",
+	} {
+		r.Estimated = estimated
+		if got := string(tryText(&r, 10)); !strings.Contains(got, "4 s without, 1 s of it to parse; 3.5 s with it:"+want) {
+			t.Errorf("%v: %s", estimated, got)
+		}
+	}
 }

@@ -86,6 +86,7 @@ func (t *tries) of(r *costs.Report) (units []trial.Unit, err error) {
 			sources = append(sources, r.Units[i].Source)
 		}
 	}
+	var broken error                       // the first database that cannot be read
 	databases := make(map[string]database) // by name
 	for _, s := range sources {
 		if len(units) == most {
@@ -101,7 +102,12 @@ func (t *tries) of(r *costs.Report) (units []trial.Unit, err error) {
 			units = append(units, u)
 		case len(t.units) > 0 || t.commands != "" && !errors.Is(err, errNoEntry):
 			return nil, err
+		case broken == nil && !errors.Is(err, errNoEntry):
+			broken = err
 		}
+	}
+	if len(units) == 0 && broken != nil {
+		return nil, broken
 	}
 	if len(units) == 0 {
 		return nil, failf(reason.ExitGeneral, "how units are compiled is not kept: name the compile_commands.json with --commands FILE, or give a command, as in: rdistcc costs --try-pch -- g++ -O2 -c a.cc")
@@ -173,6 +179,13 @@ func readDatabase(name string) (database, error) {
 	}
 	d := make(database, len(list))
 	for _, e := range list {
+		if !filepath.IsAbs(e.Directory) { // as some write it
+			at, err := filepath.Abs(filepath.Dir(name))
+			if err != nil {
+				return nil, err
+			}
+			e.Directory = filepath.Join(at, e.Directory)
+		}
 		file := e.File
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(e.Directory, file)
@@ -217,8 +230,11 @@ func tryText(r *trial.Result, most int) []byte {
 	if saves < 0 {
 		verb, saves = "costs", -saves
 	}
-	fmt.Fprintf(&out, "  %s without, %s with it: %s %s (%s)", figure.Digits(r.Without), figure.Digits(r.With), verb, figure.Digits(saves), shareOf(saves, r.Without))
-	if r.Estimated > 0 {
+	fmt.Fprintf(&out, "  %s without, %s of it to parse; %s with it: %s %s (%s)", figure.Digits(r.Without), figure.Digits(r.Parsed), figure.Digits(r.With), verb, figure.Digits(saves), shareOf(saves, r.Without))
+	switch {
+	case r.Estimated > r.Parsed:
+		fmt.Fprintf(&out, ";\n  estimated %s: with what units make of these headers, which each still does", figure.Digits(r.Estimated))
+	case r.Estimated > 0:
 		fmt.Fprintf(&out, "; estimated %s (%s)", figure.Digits(r.Estimated), shareOf(r.Estimated, r.Without))
 	}
 	fmt.Fprintf(&out, "\n  made in %s, %s", figure.Digits(r.Made), figure.Bytes(uint64(r.Bytes)))

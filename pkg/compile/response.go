@@ -19,12 +19,15 @@ const (
 // names no file.
 //
 // It reads files, so it must be given nothing but the user's own words.
-func Expand(argv []string) []string {
+func Expand(argv []string) []string { return ExpandIn("", argv) }
+
+// ExpandIn is Expand for a command that runs in the directory dir.
+func ExpandIn(dir string, argv []string) []string {
 	files := maxFiles
-	return expand(argv, &files)
+	return expand(dir, argv, &files)
 }
 
-func expand(argv []string, files *int) []string {
+func expand(dir string, argv []string, files *int) []string {
 	for i, w := range argv {
 		if len(w) < 2 || w[0] != '@' {
 			continue
@@ -32,7 +35,11 @@ func expand(argv []string, files *int) []string {
 		if *files--; *files < 0 {
 			return argv
 		}
-		text, ok := readFile(w[1:])
+		name := w[1:]
+		if dir != "" && name[0] != '/' {
+			name = dir + "/" + name
+		}
+		text, ok := readFile(name)
 		if !ok {
 			continue
 		}
@@ -40,8 +47,8 @@ func expand(argv []string, files *int) []string {
 		if !ok {
 			continue
 		}
-		inner := expand(words, files)
-		rest := expand(argv[i+1:], files)
+		inner := expand(dir, words, files)
+		rest := expand(dir, argv[i+1:], files)
 		all := make([]string, 0, i+len(inner)+len(rest))
 		return append(append(append(all, argv[:i]...), inner...), rest...)
 	}
@@ -58,7 +65,7 @@ func ExpandAssembler(argv []string) []string {
 			continue
 		}
 		words := strings.Split(w, ",")
-		inner := expand(words, &files)
+		inner := expand("", words, &files)
 		if len(inner) == 1 || slices.ContainsFunc(inner[1:], func(w string) bool { return w == "" || w[0] == '@' || strings.Contains(w, ",") }) {
 			continue // nothing but the file can say that
 		}

@@ -13,8 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
 // Unit is how a unit is compiled.
@@ -26,130 +30,174 @@ type Unit struct {
 // command is a unit's command without its source, its output and what else it writes.
 type command struct {
 	dir      string
+	env      []string // that the command sets
 	compiler string
 	clang    bool
 	flags    []string
-	source   string // absolute
-	language string // of headers, as -x names it
+	forced   []string // files that are included in front of the source (-include)
+	source   string   // absolute
+	language string   // of headers, as -x names it
 }
 
-// Options that are kept, with an argument of their own or joined to it; flags by how they begin; and what would write files or is of no
-// interest and is left out.
+// launchers stand in front of a compiler, or have links with its name.
+var launchers = []string{"rdistcc", "ccache", "distcc", "sccache", "icecc"}
+
+// What is done with options. Those of kept have their argument joined to them or in the next word, those of keptTwo and droppedTwo in the
+// next word, and those of keptAll, droppedAll and refused begin so.
 var (
-	kept    = []string{"-I", "-D", "-U", "-isystem", "-iquote", "-idirafter", "-isysroot", "--sysroot", "-imultilib", "-target", "--param", "-arch", "-B"}
-	keptAll = []string{"-std=", "-O", "-g", "-W", "-f", "-m", "-pedantic", "-ansi", "-w", "-pthread", "-pipe", "-nostd", "--sysroot=", "--target=", "-stdlib=", "-undef", "-trigraphs", "-Qunused-arguments", "-Wp,-D", "-Wp,-U"}
-	dropped = []string{"-c", "-MD", "-MMD", "-MP", "-MG", "-v", "-s", "-save-temps"}
-	// droppedTwo have an argument, and droppedAll begin so.
-	droppedTwo = []string{"-o", "-MF", "-MT", "-MQ", "-MJ", "--serialize-diagnostics"}
-	droppedAll = []string{"-Wp,-MD", "-Wp,-MMD", "-save-temps=", "-fdump", "-ftest-coverage", "-fprofile-arcs", "--coverage", "-fopt-info", "-ftime-trace", "-fsave-", "-foptimization-record", "-fproc-stat-report", "-fstack-usage", "-fcallgraph-info", "-fdiagnostics-", "-MF", "-MT", "-MQ"}
-	refused    = []string{"-Wa,", "-Wp,", "-Wl,", "-fmodule", "-fplugin", "-fprebuilt"}
+	kept       = []string{"-I", "-D", "-U", "-isystem", "-iquote", "-idirafter", "-isysroot", "-iprefix", "-iwithprefixbefore", "-iwithprefix", "-imacros", "-imultilib", "-cxx-isystem", "-B"}
+	keptTwo    = []string{"--sysroot", "-target", "--param", "-arch", "-mllvm", "-resource-dir"}
+	keptAll    = []string{"-std=", "--std=", "-O", "-g", "-W", "-f", "-m", "-p", "-ansi", "-w", "-nostdinc", "-nostdlib", "--param=", "--sysroot=", "--target=", "--gcc-toolchain=", "--driver-mode=", "-stdlib=", "-specs=", "--specs=", "-undef", "-trigraphs", "-Qunused-arguments", "-no-canonical-prefixes"}
+	dropped    = []string{"-c", "-MD", "-MMD", "-MP", "-MG", "-v", "-s", "-shared", "-static", "-static-libgcc", "-static-libstdc++", "-rdynamic", "-pie", "-no-pie", "-nostartfiles", "-nodefaultlibs"}
+	droppedTwo = []string{"-o", "-MF", "-MT", "-MQ", "-MJ", "--serialize-diagnostics", "-L", "-l", "-Xlinker"}
+	droppedAll = []string{"-o", "-L", "-l", "-Wl,", "-Wp,-MD,", "-Wp,-MMD,", "-save-temps", "-fdump", "-ftest-coverage", "-fprofile-arcs", "--coverage", "-fopt-info", "-ftime-trace", "-fsave-", "-foptimization-record", "-fproc-stat-report", "-fstack-usage", "-fcallgraph-info", "-fdiagnostics-", "-MF", "-MT", "-MQ"}
+	refused    = []string{"-Wp,", "-fmodule", "-fplugin", "-fprebuilt", "-print-", "-pass-exit"}
+	others     = []string{"-E", "-S", "-M", "-MM", "-fsyntax-only"} // done instead of a compile
 )
+
+func begins(w string, list []string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return strings.HasPrefix(w, p) })
+}
+
+// assignment is a word that sets a variable of a command.
+var assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*=`)
 
 // commandOf reads a unit's command. The error says in a line why it is none for this.
 func commandOf(u Unit) (*command, error) {
-	words := u.Words
-	for len(words) > 0 && (filepath.Base(words[0]) == "rdistcc" || filepath.Base(words[0]) == "ccache" || filepath.Base(words[0]) == "distcc") {
-		words = words[1:]
+	c, words := &command{dir: u.Dir}, u.Words
+	for ; len(words) > 0; words = words[1:] {
+		if assignment.MatchString(words[0]) {
+			c.env = append(c.env, words[0])
+		} else if base := filepath.Base(words[0]); base != "env" && !slices.Contains(launchers, base) {
+			break
+		}
 	}
 	if len(words) == 0 {
 		return nil, errors.New("the command names no compiler")
 	}
-	c := &command{dir: u.Dir}
-	begins := func(w string, list []string) bool {
-		for _, p := range list {
-			if strings.HasPrefix(w, p) {
-				return true
-			}
-		}
-		return false
-	}
-	is := func(w string, list []string) bool {
-		for _, p := range list {
-			if w == p {
-				return true
-			}
-		}
-		return false
-	}
-	compiles, x := false, ""
-	for i := 1; i < len(words); i++ {
-		w := words[i]
-		argument := func() (string, error) {
-			if i++; i == len(words) {
-				return "", fmt.Errorf("the command ends after %s", w)
-			}
-			return words[i], nil
-		}
-		switch {
-		case w == "-include" || begins(w, []string{"-include-pch", "-imacros", "-include="}):
-			return nil, fmt.Errorf("its command includes files already (%s)", w)
-		case w == "-x" || is(w, kept) || is(w, droppedTwo):
-			a, err := argument()
-			switch {
-			case err != nil:
-				return nil, err
-			case w == "-x":
-				x = a
-			case is(w, kept):
-				c.flags = append(c.flags, w, a)
-			}
-		case is(w, dropped) || begins(w, droppedAll):
-			compiles = compiles || w == "-c"
-		case begins(w, refused) && !begins(w, []string{"-Wp,-D", "-Wp,-U"}):
-			return nil, fmt.Errorf("what %s does is not known here", w)
-		case begins(w, keptAll) || begins(w, kept[:8]):
-			c.flags = append(c.flags, w)
-		case strings.HasPrefix(w, "@"):
-			return nil, fmt.Errorf("its command is in a file (%s)", w)
-		case strings.HasPrefix(w, "-"):
-			return nil, fmt.Errorf("what %s does is not known here", w)
-		case c.source != "":
-			return nil, fmt.Errorf("its command names two files, %s and %s", c.source, w)
-		default:
-			c.source = w
-		}
-	}
-	if !compiles || c.source == "" {
+	compiler := words[0]
+	compiles, language, err := c.read(compile.ExpandIn(u.Dir, words[1:]))
+	switch {
+	case err != nil:
+		return nil, err
+	case !compiles || c.source == "":
 		return nil, errors.New("its command is no compile (-c) of a source")
 	}
-	if !filepath.IsAbs(c.source) {
-		c.source = filepath.Join(c.dir, c.source)
-	}
+	c.source = c.absolute(c.source)
+	plus := strings.Contains(filepath.Base(compiler), "++") // such a compiler takes C for C++
 	switch ext := filepath.Ext(c.source); {
-	case x == "c" || x == "" && ext == ".c":
+	case language == "c" || language == "" && ext == ".c" && !plus:
 		c.language = "c-header"
-	case x == "c++" || x == "" && is(ext, []string{".cc", ".cpp", ".cxx", ".C", ".c++", ".CPP", ".cp"}):
+	case language == "c++" || language == "" && slices.Contains([]string{".c", ".cc", ".cpp", ".cxx", ".C", ".c++", ".CPP", ".cp"}, ext):
 		c.language = "c++-header"
 	default:
 		return nil, errors.New("it is neither C nor C++")
 	}
-	if x != "" {
-		c.flags = append(c.flags, "-x", x)
-	}
-	return c, c.find(words[0])
-}
-
-// find sets the compiler that a word names: none that is a link to rdistcc, so that what is measured runs here.
-func (c *command) find(word string) error {
-	candidates := []string{word}
-	if !strings.Contains(word, "/") {
-		candidates = nil
-		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-			if filepath.IsAbs(dir) {
-				candidates = append(candidates, filepath.Join(dir, word))
+	for _, f := range c.forced {
+		for _, image := range []string{".gch", ".pch"} {
+			if _, err := os.Stat(c.absolute(f) + image); err == nil {
+				return c, fmt.Errorf("its command takes a precompiled header already (%s)", f+image)
 			}
 		}
-	} else if !filepath.IsAbs(word) {
-		candidates = []string{filepath.Join(c.dir, word)}
 	}
-	for _, file := range candidates {
+	return c, c.find(compiler)
+}
+
+// read reads the words after the compiler. language is what -x names.
+func (c *command) read(words []string) (compiles bool, language string, err error) {
+	other := false
+	for i := 0; i < len(words); i++ {
+		w, next := words[i], ""
+		if i+1 < len(words) {
+			next = words[i+1]
+		}
+		unknown := fmt.Errorf("what %s does is not known here", w)
+		switch {
+		case w == "-include-pch", w == "-Xclang" && next == "-include-pch":
+			return false, "", errors.New("its command takes a precompiled header already (-include-pch)")
+		case w == "-Xclang":
+			return false, "", fmt.Errorf("what %s %s does is not known here", w, next)
+		case w == "--" && c.source == "" && i+2 == len(words):
+			c.source = next
+			i++
+		case slices.Contains(others, w):
+			other = true
+		case w == "-include" || w == "-x" || slices.Contains(kept, w) || slices.Contains(keptTwo, w) || slices.Contains(droppedTwo, w):
+			if i++; i == len(words) {
+				return false, "", fmt.Errorf("the command ends after %s", w)
+			}
+			switch {
+			case w == "-include":
+				c.forced = append(c.forced, next)
+			case w == "-x":
+				language = next
+				c.flags = append(c.flags, w, next)
+			case !slices.Contains(droppedTwo, w):
+				c.flags = append(c.flags, w, next)
+			}
+		case strings.HasPrefix(w, "--include="):
+			c.forced = append(c.forced, w[len("--include="):])
+		case slices.Contains(dropped, w) || begins(w, droppedAll):
+			compiles = compiles || w == "-c"
+		case begins(w, refused) && !definesOnly(w), strings.HasPrefix(w, "-Wa,") && lists(w):
+			return false, "", unknown
+		case begins(w, keptAll) || begins(w, kept):
+			c.flags = append(c.flags, w)
+		case strings.HasPrefix(w, "@"):
+			return false, "", fmt.Errorf("its command is in a file that cannot be read (%s)", w)
+		case strings.HasPrefix(w, "-"):
+			return false, "", unknown
+		case c.source != "":
+			return false, "", fmt.Errorf("its command names two files, %s and %s", c.source, w)
+		default:
+			c.source = w
+		}
+	}
+	return compiles && !other, language, nil
+}
+
+// absolute returns the absolute name of a file that the command names.
+func (c *command) absolute(name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(c.dir, name)
+}
+
+// definesOnly reports whether options for the preprocessor define macros and do nothing else.
+func definesOnly(w string) bool {
+	words, ok := strings.CutPrefix(w, "-Wp,")
+	return ok && !slices.ContainsFunc(strings.Split(words, ","), func(p string) bool { return !begins(p, []string{"-D", "-U"}) })
+}
+
+// lists reports whether options for the assembler may have it write another file.
+func lists(w string) bool {
+	return slices.ContainsFunc(strings.Split(w, ",")[1:], func(p string) bool { return begins(p, []string{"-a", "--MD", "-o", "@"}) })
+}
+
+// find sets the compiler that a word names: none that is a link to rdistcc or the like, so that what is measured runs here. Behind such
+// a link is the next compiler of that name.
+func (c *command) find(word string) error {
+	var candidates []string
+	if strings.Contains(word, "/") {
+		candidates = append(candidates, c.absolute(word))
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) {
+			candidates = append(candidates, filepath.Join(dir, filepath.Base(word)))
+		}
+	}
+	for i, file := range candidates {
 		real, err := filepath.EvalSymlinks(file)
-		if base := filepath.Base(real); err != nil || base == "rdistcc" || base == "ccache" || base == "distcc" {
+		if err == nil && slices.Contains(launchers, filepath.Base(real)) {
 			continue
 		}
 		if st, err := os.Stat(real); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			c.compiler = file
 			return nil
+		}
+		if i == 0 && strings.Contains(word, "/") {
+			break // a compiler elsewhere is another one
 		}
 	}
 	return fmt.Errorf("%s: no such compiler here", word)
@@ -166,7 +214,7 @@ type ran struct {
 func (c *command) run(ctx context.Context, dir string, words ...string) (ran, error) {
 	cmd := exec.CommandContext(ctx, c.compiler, append(append([]string{}, c.flags...), words...)...)
 	cmd.Dir = c.dir
-	cmd.Env = append(withoutOutputs(os.Environ()), "TMPDIR="+dir, "LC_ALL=C", "PWD="+c.dir, "CCACHE_DISABLE=1")
+	cmd.Env = append(append(withoutOutputs(os.Environ()), withoutOutputs(c.env)...), "TMPDIR="+dir, "LC_ALL=C", "PWD="+c.dir, "CCACHE_DISABLE=1")
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -24,19 +23,38 @@ var (
 	directiveLine = regexp.MustCompile(`^[ \t]*#[ \t]*(?:define|undef)[ \t]+([A-Za-z_][A-Za-z_0-9]*)`)
 )
 
-// includes lists what the unit includes, in its order.
-func (c *command) includes(ctx context.Context, dir string) ([]include, error) {
-	r, err := c.run(ctx, dir, "-H", "-E", "-o", os.DevNull, c.source)
+// includes lists what the unit includes, in its order, and what its command does in front of it.
+func (c *command) includes(ctx context.Context, dir string) (forced, list []include, err error) {
+	r, err := c.run(ctx, dir, append(c.unitWords(), "-H", "-E", "-o", os.DevNull, c.source)...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	text, err := os.ReadFile(c.source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	list := c.listed(r.err)
+	list = c.listed(r.err)
+	for _, name := range c.forced {
+		i := include{spelled: name, file: name} // found as by the command's options
+		if _, err := os.Stat(c.absolute(name)); err == nil {
+			i.file = c.absolute(name)
+		}
+		// gcc lists it, and clang does not.
+		if len(list) > 0 && (list[0].file == i.file || strings.HasSuffix(list[0].file, "/"+name)) {
+			i.file, i.reads, list = list[0].file, list[0].reads, list[1:]
+		}
+		forced = append(forced, i)
+	}
 	spell(list, string(text))
-	return list, nil
+	return forced, list, nil
+}
+
+// unitWords has what is included in front of the unit.
+func (c *command) unitWords() (words []string) {
+	for _, f := range c.forced {
+		words = append(words, "-include", f)
+	}
+	return words
 }
 
 // listed reads the list that -H prints: a dot for each level.
@@ -86,12 +104,12 @@ func spell(list []include, text string) {
 	}
 }
 
-// line returns the line that includes the header from another directory.
-func (i *include) line() string {
-	if i.spelled[0] == '<' {
-		return "#include " + i.spelled + "\n"
+// line returns the line that includes, from another directory, the header of a unit in the directory dir.
+func (i *include) line(dir string) string {
+	if i.spelled[0] == '"' && i.file == filepath.Join(dir, i.spelled[1:len(i.spelled)-1]) {
+		return "#include \"" + i.file + "\"\n"
 	}
-	return "#include " + strconv.Quote(i.file) + "\n" // which is what the directory of the unit makes of the name
+	return "#include " + i.spelled + "\n" // which the same options find; with its full name it would not be of the system where it is
 }
 
 // uses returns those of the macros before the header that stand in what it reads.

@@ -20,9 +20,11 @@ type Result struct {
 	Unit    string   `json:"unit"`
 	Headers []Header `json:"headers"`            // in the precompiled header, the one that should save most first
 	Left    []Left   `json:"left_out,omitempty"` // headers that should be in it and cannot
-	// Without and With are medians of Times compiles each. Estimated is what the headers take by the model; 0: nothing is known of them.
+	// Without and With are medians of Times compiles each. Parsed is what it takes without to find errors only (-fsyntax-only), which is all that
+	// a precompiled header can save some of. Estimated is what the headers take by the model; 0: nothing is known of them.
 	Without   time.Duration `json:"without_ns"`
 	With      time.Duration `json:"with_ns"`
+	Parsed    time.Duration `json:"parsed_ns"`
 	Estimated time.Duration `json:"estimated_ns"`
 	Times     int           `json:"times"`
 	// Made is what it took to make the precompiled header, and Bytes how large it is.
@@ -88,6 +90,8 @@ type trial struct {
 	dir    string
 	each   map[string]time.Duration
 	result *Result
+	list   []include      // of the unit, in its order
+	begins string         // of the precompiled header: what the command includes in front of the unit
 	plain  map[string]int // lines of the unit, preprocessed
 	text   string         // of the precompiled header
 }
@@ -100,20 +104,45 @@ func (t *trial) estimate(i *include) (d time.Duration) {
 	return d
 }
 
+// in notes that a header is in the precompiled header.
+func (t *trial) in(name string, i *include) {
+	h := t.headerOf(name, i)
+	t.result.Headers = append(t.result.Headers, h)
+	t.result.Estimated += h.Estimated
+}
+
+func (t *trial) headerOf(name string, i *include) Header {
+	return Header{figure.Printable(name), len(i.reads), t.estimate(i)}
+}
+
+// textOf returns a header of these headers, in the unit's order.
+func (t *trial) textOf(set []int) string {
+	set = slices.Compact(slices.Sorted(slices.Values(set)))
+	text := t.begins
+	for _, i := range set {
+		text += t.list[i].line(filepath.Dir(t.source))
+	}
+	return text
+}
+
 // choose sets the headers, and those that are left out.
 func (t *trial) choose(ctx context.Context, n int) error {
-	list, err := t.includes(ctx, t.dir)
+	forced, list, err := t.includes(ctx, t.dir)
 	if err != nil {
 		return err
 	}
-	if len(list) == 0 {
+	if len(forced)+len(list) == 0 {
 		return errors.New("it includes nothing")
 	}
-	pre, err := t.run(ctx, t.dir, "-E", t.source)
+	pre, err := t.run(ctx, t.dir, append(t.unitWords(), "-E", t.source)...)
 	if err != nil {
 		return err
 	}
-	t.plain = linesOf(pre.out)
+	t.plain, t.list = linesOf(pre.out), list
+	for i := range forced {
+		t.begins += "#include \"" + forced[i].file + "\"\n"
+		t.in("-include "+forced[i].spelled, &forced[i])
+	}
 	order := make([]int, len(list))
 	for i := range order {
 		order[i] = i
@@ -126,52 +155,72 @@ func (t *trial) choose(ctx context.Context, n int) error {
 		if len(chosen) == n {
 			break
 		}
-		h := Header{figure.Printable(cmp.Or(list[i].spelled, list[i].file)), len(list[i].reads), t.estimate(&list[i])}
-		why, err := t.unfit(ctx, &list[i])
-		switch {
-		case err != nil:
-			return err
-		case why != "":
-			t.result.Left = append(t.result.Left, Left{h, figure.Printable(why)})
-		default:
-			chosen = append(chosen, i)
-			t.result.Headers = append(t.result.Headers, h)
-			t.result.Estimated += h.Estimated
+		if slices.Contains(chosen, i) {
+			continue
 		}
+		more, why, err := t.fit(ctx, i, chosen, n-len(chosen))
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			t.result.Left = append(t.result.Left, Left{t.headerOf(cmp.Or(list[i].spelled, list[i].file), &list[i]), figure.Printable(why)})
+		}
+		for _, j := range more {
+			t.in(list[j].spelled, &list[j])
+		}
+		chosen = append(chosen, more...)
 	}
-	if len(chosen) == 0 {
+	if t.text = t.textOf(chosen); t.text == "" {
 		return errors.New("none of its headers can be precompiled")
-	}
-	slices.Sort(chosen) // in the unit's order
-	for _, i := range chosen {
-		t.text += list[i].line()
-	}
-	if why, err := t.changes(ctx, t.text); err != nil || why != "" {
-		return cmp.Or(err, errors.New("together, its headers say something else than in the order of the unit"))
 	}
 	return nil
 }
 
-// unfit says why a header cannot be precompiled, or returns "".
-func (t *trial) unfit(ctx context.Context, i *include) (string, error) {
-	if i.spelled == "" {
-		return "the unit includes it by a macro", nil
+// fit returns what is to be precompiled, of at most room headers more than are chosen, so that header i can be: it alone, with the unit's
+// first header, which often is a configuration, or with all before it. Otherwise, it returns why not.
+func (t *trial) fit(ctx context.Context, i int, chosen []int, room int) (more []int, why string, err error) {
+	if t.list[i].spelled == "" {
+		return nil, "the unit includes it by a macro", nil
 	}
-	line := i.line()
-	if what, err := t.fails(ctx, line); err != nil || what != "" {
-		if uses := i.uses(); what != "" && len(uses) > 0 {
-			return "it depends on macros before it: " + strings.Join(uses, ", "), err
+	var all []int
+	for j := range t.list[:i] {
+		if t.list[j].spelled != "" {
+			all = append(all, j)
 		}
-		return "it does not compile by itself: " + what, err
 	}
-	if what, err := t.fails(ctx, line+line); err != nil || what != "" {
-		return "it has no guard against being read twice", err
+	groups := [][]int{{i}}
+	if len(all) > 1 {
+		groups = append(groups, []int{i, all[0]})
 	}
-	why, err := t.changes(ctx, line)
-	if uses := i.uses(); why == changed && len(uses) > 0 {
+	if len(all) > 0 {
+		groups = append(groups, append([]int{i}, all...))
+	}
+	for _, group := range groups {
+		more = slices.DeleteFunc(slices.Clone(group), func(j int) bool { return slices.Contains(chosen, j) })
+		if len(more) > room {
+			break
+		}
+		what, err := t.fails(ctx, t.textOf(group))
+		if what != "" {
+			what = "it does not compile by itself: " + what
+		} else if err == nil {
+			what, err = t.changes(ctx, t.textOf(append(slices.Clone(chosen), group...)))
+		}
+		switch {
+		case err != nil:
+			return nil, "", err
+		case what == "":
+			return more, "", nil
+		}
+		why = cmp.Or(why, what)
+		if what == readAgain {
+			break
+		}
+	}
+	if uses := t.list[i].uses(); why != readAgain && len(uses) > 0 {
 		why = "it depends on macros before it: " + strings.Join(uses, ", ")
 	}
-	return why, err
+	return nil, why, nil
 }
 
 // header writes a header and returns its name.
@@ -182,7 +231,7 @@ func (t *trial) header(name, text string) (string, error) {
 
 // fails says why a header of this text does not compile by itself, or returns "".
 func (t *trial) fails(ctx context.Context, text string) (string, error) {
-	file, err := t.header("alone.h", text)
+	file, err := t.header("rdistcc-alone.h", text)
 	if err != nil {
 		return "", err
 	}
@@ -201,7 +250,7 @@ const (
 // changes says what else the unit reads if a header of this text stands in front of it, or returns "". Lines may come in another
 // order: that is what a precompiled header does.
 func (t *trial) changes(ctx context.Context, text string) (string, error) {
-	file, err := t.header("first.h", text)
+	file, err := t.header("rdistcc-first.h", text)
 	if err != nil {
 		return "", err
 	}
@@ -226,7 +275,7 @@ func (t *trial) changes(ctx context.Context, text string) (string, error) {
 
 // measure makes the precompiled header, and compiles the unit with it and without, in turns.
 func (t *trial) measure(ctx context.Context) error {
-	file, err := t.header("try.h", t.text)
+	file, err := t.header("rdistcc-try.h", t.text)
 	if err != nil {
 		return err
 	}
@@ -245,8 +294,8 @@ func (t *trial) measure(ctx context.Context) error {
 	t.result.Made, t.result.Bytes = made.cpu, st.Size()
 	object := filepath.Join(t.dir, "unit.o")
 	compile := func(words ...string) (time.Duration, error) {
-		r, err := t.run(ctx, t.dir, append(words, "-c", t.source, "-o", object)...)
-		if err == nil && len(words) > 2 && !t.clang && !strings.Contains(r.err, "! "+image) {
+		r, err := t.run(ctx, t.dir, append(slices.Clone(words), "-c", t.source, "-o", object)...)
+		if err == nil && slices.Contains(words, "-H") && !t.clang && !strings.Contains(r.err, "! "+image) {
 			return 0, errors.New("the compiler does not take the precompiled header that it has made")
 		}
 		return r.cpu, err
@@ -254,9 +303,14 @@ func (t *trial) measure(ctx context.Context) error {
 	if _, err := compile(append(slices.Clone(use), "-H")...); err != nil {
 		return err
 	}
+	parsed, err := t.run(ctx, t.dir, append(t.unitWords(), "-fsyntax-only", t.source)...)
+	if err != nil {
+		return err
+	}
+	t.result.Parsed = parsed.cpu
 	var without, with []time.Duration
 	for most := times; len(with) < most; {
-		a, err := compile()
+		a, err := compile(t.unitWords()...)
 		if err != nil {
 			return err
 		}

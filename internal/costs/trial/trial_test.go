@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -137,33 +138,89 @@ func TestCommands(t *testing.T) {
 	}
 	dir := t.TempDir()
 	link := filepath.Join(dir, "gcc")
-	if err := os.Symlink("/usr/bin/rdistcc", link); err != nil {
+	s := &site{t, dir}
+	if err := errors.Join(os.Chmod(s.write("bin/ccache", ""), 0o755), os.Symlink("bin/ccache", link)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+filepath.Dir(gcc))
+	s.write("used.h.gch", "")
+	s.write("sub/words", "-O2 '-DA=b c'\n@more -l m")
+	s.write("sub/more", "-I.. -c a.c")
 	for words, want := range map[string]string{
-		"":                             "the command names no compiler",
-		"rdistcc":                      "the command names no compiler",
-		"gcc a.c":                      "its command is no compile (-c) of a source",
-		"gcc -c":                       "its command is no compile (-c) of a source",
-		"gcc -c a.c b.c":               "its command names two files, a.c and b.c",
-		"gcc -c a.c -o":                "the command ends after -o",
-		"gcc -c a.s":                   "it is neither C nor C++",
-		"gcc -c -include x.h a.c":      "its command includes files already (-include)",
-		"gcc -c a.c @more":             "its command is in a file (@more)",
-		"gcc -c a.c -aux-info x":       "what -aux-info does is not known here",
-		"gcc -c a.c -Wa,-a=x":          "what -Wa,-a=x does is not known here",
-		"no-such-compiler-here -c a.c": "no-such-compiler-here: no such compiler here",
+		"":                           "the command names no compiler",
+		"rdistcc":                    "the command names no compiler",
+		"gcc a.c":                    "its command is no compile (-c) of a source",
+		"gcc -c":                     "its command is no compile (-c) of a source",
+		"gcc -c a.c b.c":             "its command names two files, a.c and b.c",
+		"gcc -c a.c -o":              "the command ends after -o",
+		"gcc -c a.s":                 "it is neither C nor C++",
+		"gcc -c -include used.h a.c": "its command takes a precompiled header already (used.h.gch)",
+		"gcc -c a.c -Xclang -include-pch -Xclang x.pch": "its command takes a precompiled header already (-include-pch)",
+		"gcc -c a.c -Xclang -load":                      "what -Xclang -load does is not known here",
+		"gcc -c a.c @more":                              "its command is in a file that cannot be read (@more)",
+		"gcc -c -E a.c":                                 "its command is no compile (-c) of a source",
+		"gcc -c a.c -aux-info x":                        "what -aux-info does is not known here",
+		"gcc -c a.c -Wp,-DA,-MD,x":                      "what -Wp,-DA,-MD,x does is not known here",
+		"gcc -c a.c -Wa,-a=x":                           "what -Wa,-a=x does is not known here",
+		"no-such-compiler-here -c a.c":                  "no-such-compiler-here: no such compiler here",
 	} {
 		if _, err := commandOf(Unit{dir, strings.Fields(words)}); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", words, err, want)
 		}
 	}
-	c, err := commandOf(Unit{dir, strings.Fields("ccache gcc -O2 -Wp,-MD,x.d -MT x -Wp,-D_FORTIFY_SOURCE=2 -fdump-tree-all -x c -c a.h -o x.o")})
-	if err != nil {
-		t.Fatal(err)
+	for _, x := range []struct{ dir, words, flags, language, source string }{
+		{dir, "ccache gcc -O2 -Wp,-MD,x.d -MT x -Wp,-D_FORTIFY_SOURCE=2 -fdump-tree-all -x c -c a.h -o x.o", "-O2 -Wp,-D_FORTIFY_SOURCE=2 -x c", "c-header", "a.h"},
+		{dir, "env LC_ALL=C CCACHE_DIR=x rdistcc ccache gcc -specs=/x -Wl,-z,now -Wa,--noexecstack -L/x -lm -pthread -oa.o -c -- a.c", "-specs=/x -Wa,--noexecstack -pthread", "c-header", "a.c"},
+		{dir, link + " --sysroot /x -isystem/y -isystem z -mllvm x -imacros m.h -c a.cc", "--sysroot /x -isystem/y -isystem z -mllvm x -imacros m.h", "c++-header", "a.cc"},
+		{filepath.Join(dir, "sub"), "gcc @words", "-O2 -DA=b c -I..", "c-header", "sub/a.c"},
+	} {
+		c, err := commandOf(Unit{x.dir, strings.Fields(x.words)})
+		if err != nil {
+			t.Errorf("%s: %v", x.words, err)
+			continue
+		}
+		if got := strings.Join(c.flags, " "); got != x.flags || c.language != x.language || c.source != filepath.Join(dir, x.source) || c.compiler != gcc {
+			t.Errorf("%s: %q, %+v", x.words, got, c)
+		}
 	}
-	if got := strings.Join(c.flags, " "); got != "-O2 -Wp,-D_FORTIFY_SOURCE=2 -x c" || c.language != "c-header" || c.source != filepath.Join(dir, "a.h") || c.compiler != gcc {
-		t.Errorf("%q, %+v", got, c)
+}
+
+// TestNeeded: a header that says what an earlier one tells it is precompiled with that one, what the command includes stands in front,
+// and what is the system's stays so.
+func TestNeeded(t *testing.T) {
+	for _, cc := range []string{"gcc", "clang"} {
+		t.Run(cc, func(t *testing.T) {
+			if _, err := exec.LookPath(cc); err != nil {
+				need.Skipf(t, need.Tools, "no %s", cc)
+			}
+			s := &site{t, t.TempDir()}
+			s.write("config.h", "#define TUNED 1\n") // without a guard
+			s.write("first.h", "#ifndef FIRST\n#define FIRST\ntypedef int number;\n#define WIDE 1\n#endif\n")
+			s.write("asks.h", "#ifndef ASKS\n#define ASKS\n#ifdef WIDE\nlong wide;\n#else\nint narrow;\n#endif\n#ifdef TUNED\nint tuned;\n#endif\n#endif\n")
+			s.write("lacks.h", "#ifndef LACKS\n#define LACKS\nnumber lacks(void);\n#endif\n")
+			s.write("alone.h", "#ifndef ALONE\n#define ALONE\nint alone(void);\n#endif\n")
+			s.write("system/warns.h", "#ifndef WARNS\n#define WARNS\nstatic inline int warns(int unused) { int x; return 0; }\n#endif\n")
+			s.write("a.c", "#include \"first.h\"\n#include \"alone.h\"\n#include \"asks.h\"\n#include \"lacks.h\"\n#include \"warns.h\"\nlong f(void) { return wide + tuned; }\n")
+			before := s.files()
+			words := strings.Fields(cc + " -Wall -Wextra -Werror -include config.h -isystem system -MD -c a.c -o a.o")
+			each := map[string]time.Duration{filepath.Join(s.dir, "asks.h"): time.Second}
+			for _, x := range []struct {
+				n    int
+				want string
+			}{{10, `"alone.h" "asks.h" "first.h" "lacks.h" "warns.h" -include config.h`}, {2, `"asks.h" "first.h" -include config.h`}} {
+				r, err := Try(t.Context(), Unit{s.dir, words}, x.n, each)
+				var names []string
+				for _, h := range r.Headers {
+					names = append(names, h.Name)
+				}
+				slices.Sort(names)
+				if got := strings.Join(names, " "); err != nil || got != x.want || r.Times < 3 {
+					t.Errorf("%d headers: %s, want %s; %v, %+v", x.n, got, x.want, err, r.Left)
+				}
+			}
+			if after := s.files(); !slices.Equal(before, after) {
+				t.Errorf("the tree was\n%s\nand is\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+			}
+		})
 	}
 }

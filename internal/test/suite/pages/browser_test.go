@@ -2,7 +2,6 @@ package pages
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,8 +16,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 )
-
-var screenshots = flag.String("screenshots", "", "directory for pictures of the pages, which take two minutes; empty: none are made")
 
 // hostile is a name of a source that would be markup, and would change the direction of what follows.
 const hostile = `<img src=x onerror=document.title='owned'>` + "\u202e.c"
@@ -76,18 +73,22 @@ func (s *shell) build(gcc string, n int, stop <-chan struct{}) (wait func()) {
 	return work.Wait
 }
 
-// watched starts a farm of n daemons for a browser to look at.
+// watched starts a farm for a browser to look at, which has a stand-in for a compiler besides those of this machine.
 func watched(t *testing.T, jobs ...int) *shell {
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	return watchedWith(t, []string{filepath.Dir(farmtest.StandIn(t)), "/usr/bin"}, jobs...)
+}
+
+// watchedWith starts a farm of a daemon for each number of jobs, with the compilers of these directories.
+func watchedWith(t *testing.T, compilers []string, jobs ...int) *shell {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	t.Cleanup(cancel)
 	f := farmtest.New(t, farmtest.Dir(t))
 	s := &shell{t, f, ctx}
 	f.Vars = append(f.Vars, "RDISTCC_CACHE=on")
-	compilers := filepath.Dir(farmtest.StandIn(t))
 	if err := f.Secure(ctx, farm.Security{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.AddSettings("daemon.yaml", "toolchains: {dirs: ["+compilers+", /usr/bin]}\n"); err != nil {
+	if err := f.AddSettings("daemon.yaml", "toolchains: {dirs: ["+strings.Join(compilers, ", ")+"]}\n"); err != nil {
 		t.Fatal(err)
 	}
 	var hosts []string
@@ -135,38 +136,5 @@ func TestLive(t *testing.T) {
 				t.Errorf("the browser complains: %q", c)
 			}
 		})
-	}
-}
-
-// TestScreenshots makes the pictures of docs/metrics.md, if it is told to.
-func TestScreenshots(t *testing.T) {
-	if *screenshots == "" {
-		t.Skip("-screenshots names no directory")
-	}
-	b := browser.Start(t)
-	s := watched(t, 4, 3, 2)
-	stop := make(chan struct{})
-	wait := s.build(farmtest.StandIn(t), 9, stop)
-	defer wait()
-	defer close(stop)
-	time.Sleep(75 * time.Second) // so that the pages have something to show
-	for _, x := range []struct{ name, url string }{{"manager", s.Manager.HTTP}, {"daemon", s.Daemons[0].HTTP}} {
-		for _, dark := range []bool{false, true} {
-			scheme := map[bool]string{false: "light", true: "dark"}[dark]
-			for width, height := range map[int]int{1400: 1150, 500: 1400} {
-				p := b.Open("http://"+x.url+"/", browser.Look{Width: width, Height: height, Dark: dark})
-				p.WaitFor("the page is live", `document.querySelector('#feed').textContent === 'live'`)
-				time.Sleep(3 * time.Second)
-				var wide int
-				if p.Eval(`document.documentElement.scrollWidth`, &wide); wide > width {
-					t.Errorf("%s is %d pixels wide on %d", x.name, wide, width)
-				}
-				name := fmt.Sprintf("live-%s-%d-%s.png", x.name, width, scheme)
-				if err := os.WriteFile(filepath.Join(*screenshots, name), p.Screenshot(width, height), 0o644); err != nil {
-					t.Error(err)
-				}
-				p.Close()
-			}
-		}
 	}
 }
