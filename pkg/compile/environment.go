@@ -2,6 +2,7 @@ package compile
 
 import (
 	pathname "path"
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -22,6 +23,9 @@ func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 		lists[0] = clangVariables[:]
 		if p.Driver.targeted || p.targeted() {
 			lists = append(lists, targetVariables[:])
+		}
+		if p.foundByPath(getenv) {
+			return true
 		}
 	}
 	for _, names := range lists {
@@ -45,6 +49,65 @@ func (p *Plan) movedByEnvironment(getenv func(string) (string, bool)) bool {
 	for _, name := range roots {
 		if dir, set := getenv(name); set && (dir == "" || strings.TrimRight(dir, "/") != p.Driver.above) {
 			return true
+		}
+	}
+	return false
+}
+
+// hostPath is the PATH with which hosts run compilers.
+var hostPath = [...]string{"/usr/local/bin", "/usr/bin", "/bin"}
+
+// foundByPath reports whether a clang that compiles for Windows may find headers by a program that a host does not find on its PATH, or
+// finds elsewhere: beside a mingw's gcc, or beside Microsoft's compiler. One beside clang itself does not count, as without it clang
+// looks in the same place.
+func (p *Plan) foundByPath(getenv func(string) (string, bool)) bool {
+	if !p.Driver.targeted && !p.forWindows() {
+		return false
+	}
+	list, set := getenv("PATH")
+	if !set {
+		return false
+	}
+	path, local := strings.Split(list, ":"), false
+	for _, dir := range path {
+		switch {
+		case !strings.HasPrefix(dir, "/"):
+			return true // where it leads depends on the working directory
+		case slices.Contains(hostPath[:], dir):
+			local = local || dir == hostPath[0]
+			if local {
+				continue
+			}
+			dir = hostPath[0] // which a host searches first
+		case dir == p.Driver.above+"/bin":
+			continue
+		}
+		if leadsToWindows(dir) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(hostPath[:], func(dir string) bool { return !slices.Contains(path, dir) && leadsToWindows(dir) })
+}
+
+// leadsToWindows reports whether a directory has a program by which clang finds headers for Windows.
+func leadsToWindows(dir string) bool {
+	if isThere(dir + "/cl.exe") {
+		return true
+	}
+	return slices.ContainsFunc(namesIn(dir), func(name string) bool {
+		target, ok := strings.CutSuffix(name, "-gcc")
+		return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows"))
+	})
+}
+
+// forWindows reports whether the command chooses Windows as the target.
+func (p *Plan) forWindows() bool {
+	for _, o := range p.options {
+		if w := o.words[0]; strings.HasPrefix(w, "--target") || w == "-target" {
+			t := strings.ToLower(o.arg)
+			if strings.Contains(t, "mingw") || strings.Contains(t, "windows") || strings.Contains(t, "win32") || strings.Contains(t, "msvc") {
+				return true
+			}
 		}
 	}
 	return false

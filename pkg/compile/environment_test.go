@@ -161,6 +161,31 @@ func TestVariablesOfTargets(t *testing.T) {
 	}
 }
 
+// TestFoundByPath: a clang that compiles for Windows stays here if it finds headers there by a program that a host does not find.
+func TestFoundByPath(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"mingw/bin/x86_64-w64-mingw32-gcc", "msvc/bin/cl.exe", "other/bin/aarch64-linux-gnu-gcc", "llvm/bin/i686-w64-mingw32-gcc"} {
+		must(t, os.MkdirAll(filepath.Dir(dir+"/"+name), 0o777))
+		must(t, os.WriteFile(dir+"/"+name, nil, 0o777))
+	}
+	const usual = ":/usr/local/bin:/usr/bin:/bin"
+	for path, here := range map[string]bool{
+		usual[1:]: false, dir + "/mingw/bin" + usual: true, usual[1:] + ":" + dir + "/mingw/bin": true, dir + "/msvc/bin" + usual: true,
+		dir + "/other/bin" + usual: false, dir + "/llvm/bin" + usual: false, "." + usual: true, "": true,
+	} {
+		for called, target := range map[string]string{"clang": "--target=x86_64-w64-mingw32", "clang-19": "--target=x86_64-pc-windows-msvc", "x86_64-w64-mingw32-clang": "-O2"} {
+			d, _ := DriverOf(called, dir+"/llvm/bin/clang-19")
+			getenv := func(n string) (string, bool) { return path, n == "PATH" }
+			if p := Parse([]string{target, "-c", "a.c"}, d, getenv); p.Local != here {
+				t.Errorf("%s %s with PATH=%s: Local = %v, want %v", called, target, path, p.Local, here)
+			}
+			if p := Parse([]string{"--target=aarch64-linux-gnu", "-c", "a.c"}, Driver{Family: Clang}, getenv); p.Local {
+				t.Errorf("for Linux with PATH=%s: Local", path)
+			}
+		}
+	}
+}
+
 // programsOfCompilers returns what reads the environment in the installed compilers: drivers, gcc's cc1, and clang's library.
 func programsOfCompilers() (files []string) {
 	for _, pattern := range []string{"/usr/bin/gcc-[0-9]*", "/usr/bin/clang-[0-9]*", "/usr/lib/llvm-*/lib/libclang-cpp.so.*"} {
