@@ -129,17 +129,20 @@ var gccVariables = [...]string{
 	"DEPENDENCIES_OUTPUT",       // a further dependency file, appended to
 	"EXPERIMENTAL_SARIF_SOCKET", // messages go there too
 	"GCC_COMPARE_DEBUG",         // compiles twice
+	"GCC_CPUINFO",               // describes the processor for -mcpu=native on Arm
 	"GCC_DIAGNOSTICS_LOG",       // a further file
 	"GCC_EXEC_PREFIX",           // where cc1 and as are looked for
 	"GCC_SPECS",                 //
 	"MSP430_GCC_INCLUDE_DIR",    // a list of controllers
 	"OFFLOAD_TARGET_NAMES",      // further compilers
+	"SDKROOT",                   // where Darwin's headers are
 	"SUNPRO_DEPENDENCIES",       // as DEPENDENCIES_OUTPUT
 	"XTENSA_GNU_CONFIG",         // a library that describes the processor
 }
 
-// roots lists the variables in which a gcc looks for the directory in place of its prefix: the name of a component, and _ROOT.
-var roots = [...]string{"BINUTILS_ROOT", "GCC_ROOT", "G++_ROOT"}
+// roots lists the variables in which a gcc looks for the directory in place of its prefix: the name of a component, and _ROOT. By the
+// last one, Debian's gcc 15 and 16 find the assembler.
+var roots = [...]string{"BINUTILS_ROOT", "GCC_ROOT", "G++_ROOT", "path_ROOT"}
 
 var clangVariables = [...]string{
 	"AMD_SPLIT_MODULE_LOG_DIR",
@@ -159,6 +162,7 @@ var clangVariables = [...]string{
 	"DEPENDENCIES_OUTPUT",
 	"FORCE_CLANG_DIAGNOSTICS_CRASH", // whatever its value
 	"GCC_EXEC_PREFIX",
+	"LLVM_CPUINFO", // describes the processor for -mcpu=native, except on x86
 	"LLVM_OVERRIDE_PRODUCER",
 	"NCC_CPLUS_INCLUDE_PATH",
 	"NCC_C_INCLUDE_PATH",
@@ -179,7 +183,8 @@ var clangVariables = [...]string{
 var targetVariables = [...]string{
 	"EXTERNAL_INCLUDE", "INCLUDE", "UCRTVersion", "UniversalCRTSdkDir", "VCINSTALLDIR", "VCToolsInstallDir", "VSINSTALLDIR", "WindowsSDKVersion", "WindowsSdkDir",
 	"HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH",
-	"OBJECT_MODE", // 32 or 64, with AIX
+	"CLANG_CONFIG_PATH", // further words, with z/OS
+	"OBJECT_MODE",       // 32 or 64, with AIX
 }
 
 // deployment lists the variables that say for which version of a system of Apple's to compile.
