@@ -178,6 +178,9 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	if p.Driver.Family == GCC && p.extra.wants(coverage) && p.coversMore() && !p.testsCoverage() && p.seeded() {
 		return textOf[coverage] // gcc 16 removes a program's counts (removesCounts), earlier ones do not
 	}
+	if p.mapsByLinks() {
+		return "directory"
+	}
 	if p.tellsNoPlugin() {
 		return hereOf[herePlugin]
 	}

@@ -91,7 +91,7 @@ func part(c byte) bool {
 // to have names as they are.
 var barred = []string{"-gsplit-dwarf", "-funique", "-fuse-cuid", "-fprofile", "-ftest-coverage", "--coverage", "-coverage", "-flto", "-save-temps", "--save-temps",
 	"-fdump", "-fmodules", "-fcoverage", "-fbranch", "-fauto-profile", "-gz", "-gmodules", "-fsave-optimization-record", "-foptimization-record",
-	"-fembed-bitcode", "-emit-llvm", "-frandom-seed", "-fdebug-types-section", "-gcodeview", "-fcallgraph-info", "-grecord", "-frecord", "-gcommand"}
+	"-fembed-bitcode", "-emit-llvm", "-fcanon-prefix-map", "-frandom-seed", "-fdebug-types-section", "-gcodeview", "-fcallgraph-info", "-grecord", "-frecord", "-gcommand"}
 
 // matching are options by which the result depends on parts of the names of files: on whether they match a pattern, or on
 // how many directories they have. No map applies to that.
