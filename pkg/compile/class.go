@@ -89,6 +89,7 @@ const (
 	textCommandLine
 	textComments
 	textCoverage
+	textDirectory
 	textMessages
 	textProfile
 	textSideFile
@@ -174,6 +175,7 @@ var textOf = [numClasses]string{
 	textCommandLine: "command-line", // the object records its command line
 	textComments:    "comments",
 	textCoverage:    "coverage",
+	textDirectory:   "directory", // the object names files by where their links lead
 	textMessages:    "messages",
 	textProfile:     "profile",
 	textSideFile:    "side-file",

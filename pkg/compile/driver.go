@@ -18,7 +18,7 @@ type Driver struct {
 	Tidy   bool // clang-tidy, which looks at a compile of clang's
 	Stabs  bool // a gcc whose debug information for assembly may be stabs
 
-	above    string // the directory above a gcc's, usually that which it was built for, or ""
+	above    string // the directory above that of the program, for a gcc usually that which it was built for, or ""
 	targeted bool   // the name may choose a clang's target
 }
 
@@ -38,9 +38,9 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 		}
 		switch clangMode(called) {
 		case "":
-			return Driver{Family: Clang, targeted: strings.Contains(called, "-clang")}, true
+			return Driver{Family: Clang, above: above(real), targeted: strings.Contains(called, "-clang")}, true
 		case "++":
-			return Driver{Family: Clang, CXX: true, targeted: strings.Contains(called, "-clang")}, true
+			return Driver{Family: Clang, CXX: true, above: above(real), targeted: strings.Contains(called, "-clang")}, true
 		}
 		return Driver{}, false
 	}

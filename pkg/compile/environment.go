@@ -2,6 +2,7 @@ package compile
 
 import (
 	pathname "path"
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -22,6 +23,9 @@ func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 		lists[0] = clangVariables[:]
 		if p.Driver.targeted || p.targeted() {
 			lists = append(lists, targetVariables[:])
+		}
+		if p.foundByPath(getenv) {
+			return true
 		}
 	}
 	for _, names := range lists {
@@ -50,6 +54,65 @@ func (p *Plan) movedByEnvironment(getenv func(string) (string, bool)) bool {
 	return false
 }
 
+// hostPath is the PATH with which hosts run compilers.
+var hostPath = [...]string{"/usr/local/bin", "/usr/bin", "/bin"}
+
+// foundByPath reports whether a clang that compiles for Windows may find headers by a program that a host does not find on its PATH, or
+// finds elsewhere: beside a mingw's gcc, or beside Microsoft's compiler. One beside clang itself does not count, as without it clang
+// looks in the same place.
+func (p *Plan) foundByPath(getenv func(string) (string, bool)) bool {
+	if !p.Driver.targeted && !p.forWindows() {
+		return false
+	}
+	list, set := getenv("PATH")
+	if !set {
+		return false
+	}
+	path, local := strings.Split(list, ":"), false
+	for _, dir := range path {
+		switch {
+		case !strings.HasPrefix(dir, "/"):
+			return true // where it leads depends on the working directory
+		case slices.Contains(hostPath[:], dir):
+			local = local || dir == hostPath[0]
+			if local {
+				continue
+			}
+			dir = hostPath[0] // which a host searches first
+		case dir == p.Driver.above+"/bin":
+			continue
+		}
+		if leadsToWindows(dir) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(hostPath[:], func(dir string) bool { return !slices.Contains(path, dir) && leadsToWindows(dir) })
+}
+
+// leadsToWindows reports whether a directory has a program by which clang finds headers for Windows.
+func leadsToWindows(dir string) bool {
+	if isThere(dir + "/cl.exe") {
+		return true
+	}
+	return slices.ContainsFunc(namesIn(dir), func(name string) bool {
+		target, ok := strings.CutSuffix(name, "-gcc")
+		return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows"))
+	})
+}
+
+// forWindows reports whether the command chooses Windows as the target.
+func (p *Plan) forWindows() bool {
+	for _, o := range p.options {
+		if w := o.words[0]; strings.HasPrefix(w, "--target") || w == "-target" {
+			t := strings.ToLower(o.arg)
+			if strings.Contains(t, "mingw") || strings.Contains(t, "windows") || strings.Contains(t, "win32") || strings.Contains(t, "msvc") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // targeted reports whether the command chooses the target.
 func (p *Plan) targeted() bool {
 	for _, o := range p.options {
@@ -66,17 +129,20 @@ var gccVariables = [...]string{
 	"DEPENDENCIES_OUTPUT",       // a further dependency file, appended to
 	"EXPERIMENTAL_SARIF_SOCKET", // messages go there too
 	"GCC_COMPARE_DEBUG",         // compiles twice
+	"GCC_CPUINFO",               // describes the processor for -mcpu=native on Arm
 	"GCC_DIAGNOSTICS_LOG",       // a further file
 	"GCC_EXEC_PREFIX",           // where cc1 and as are looked for
 	"GCC_SPECS",                 //
 	"MSP430_GCC_INCLUDE_DIR",    // a list of controllers
 	"OFFLOAD_TARGET_NAMES",      // further compilers
+	"SDKROOT",                   // where Darwin's headers are
 	"SUNPRO_DEPENDENCIES",       // as DEPENDENCIES_OUTPUT
 	"XTENSA_GNU_CONFIG",         // a library that describes the processor
 }
 
-// roots lists the variables in which a gcc looks for the directory in place of its prefix: the name of a component, and _ROOT.
-var roots = [...]string{"BINUTILS_ROOT", "GCC_ROOT", "G++_ROOT"}
+// roots lists the variables in which a gcc looks for the directory in place of its prefix: the name of a component, and _ROOT. By the
+// last one, Debian's gcc 15 and 16 find the assembler.
+var roots = [...]string{"BINUTILS_ROOT", "GCC_ROOT", "G++_ROOT", "path_ROOT"}
 
 var clangVariables = [...]string{
 	"AMD_SPLIT_MODULE_LOG_DIR",
@@ -96,6 +162,7 @@ var clangVariables = [...]string{
 	"DEPENDENCIES_OUTPUT",
 	"FORCE_CLANG_DIAGNOSTICS_CRASH", // whatever its value
 	"GCC_EXEC_PREFIX",
+	"LLVM_CPUINFO", // describes the processor for -mcpu=native, except on x86
 	"LLVM_OVERRIDE_PRODUCER",
 	"NCC_CPLUS_INCLUDE_PATH",
 	"NCC_C_INCLUDE_PATH",
@@ -116,7 +183,8 @@ var clangVariables = [...]string{
 var targetVariables = [...]string{
 	"EXTERNAL_INCLUDE", "INCLUDE", "UCRTVersion", "UniversalCRTSdkDir", "VCINSTALLDIR", "VCToolsInstallDir", "VSINSTALLDIR", "WindowsSDKVersion", "WindowsSdkDir",
 	"HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH",
-	"OBJECT_MODE", // 32 or 64, with AIX
+	"CLANG_CONFIG_PATH", // further words, with z/OS
+	"OBJECT_MODE",       // 32 or 64, with AIX
 }
 
 // deployment lists the variables that say for which version of a system of Apple's to compile.

@@ -21,6 +21,7 @@ func TestVariablesOfCompilers(t *testing.T) {
 	}
 	known := knownVariables("COLLECT_GCC", "COLLECT_GCC_OPTIONS", "COLLECT_LTO_WRAPPER", "COLLECT_NO_DEMANGLE", // the driver sets them, or they are for links
 		"CLANG_CRASH_DIAGNOSTICS_DIR", "GCC_NOAPPORT", // after a crash
+		"CLANG_TOOLCHAIN_PROGRAM_TIMEOUT", // for programs that look for graphics processors
 		"CC_LOG_DIAGNOSTICS_FILE", "CC_PRINT_HEADERS_FILE", "CC_PRINT_HEADERS_FILTERING",
 		"CC_PRINT_INTERNAL_STAT_FILE", "CC_PRINT_OPTIONS_FILE", "CC_PRINT_PROC_STAT_FILE", // only with those without the last word
 		"CLANG_MODULE_CACHE_PATH", // of modules that no host makes
@@ -73,13 +74,15 @@ func TestVariablesRead(t *testing.T) {
 	}
 	known := knownVariables("PATH", "HOME", "TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_CACHE_HOME", // where temporary files and caches are
 		"MAKEFLAGS", "CLANG_MODULE_CACHE_PATH", "CLANG_CRASH_DIAGNOSTICS_DIR", // of links with LTO, of modules that no host makes, after a crash
-		"bar", // LLVM tests with it whether it may ask
+		"ELF_PACKAGE_METADATA", "NO_PKG_METADATA", // of Debian's links
+		"GLIBCXX_TUNABLES",            // memory for exceptions
+		"bar", "LLVM_IGNORED_ENV_VAR", // LLVM tests with them whether it may ask
 	)
 	asked := 0
 	for _, pattern := range []string{"/usr/bin/gcc-[0-9]*", "/usr/bin/clang-[0-9]*"} {
 		compilers, _ := filepath.Glob(pattern) // the pattern is well formed
 		for _, compiler := range compilers {
-			for _, words := range []string{"-g -O2 -MD", "-x c++", "-x assembler", "--target=x86_64-pc-windows-msvc", "--target=x86_64-w64-mingw32", "--target=arm64-apple-macos", "--target=x86_64-scei-ps4"} {
+			for _, words := range []string{"-g -O2 -MD", "-x c++", "-x assembler", "--target=x86_64-pc-windows-msvc", "--target=x86_64-w64-mingw32", "--target=arm64-apple-macos", "--target=x86_64-scei-ps4", "--target=s390x-ibm-zos"} {
 				if strings.HasPrefix(words, "--target") && !strings.Contains(compiler, "clang") {
 					continue
 				}
@@ -157,6 +160,47 @@ func TestVariablesOfTargets(t *testing.T) {
 		p := Parse([]string{"-c", "a.c"}, d, func(n string) (string, bool) { return "/x", n == "INCLUDE" })
 		if !ok || p.Local != here {
 			t.Errorf("%s with INCLUDE: Local = %v, want %v", name, p.Local, here)
+		}
+	}
+}
+
+// TestVariablesThatKeepHere: variables that no compiler of this machine asks for, but others do.
+func TestVariablesThatKeepHere(t *testing.T) {
+	for words, family := range map[string]Family{
+		"GCC_CPUINFO -mcpu=native -c a.c": GCC, "SDKROOT -c a.c": GCC, "path_ROOT -c a.c": GCC,
+		"LLVM_CPUINFO -march=native -c a.c": Clang, "CLANG_CONFIG_PATH --target=s390x-ibm-zos -c a.c": Clang,
+	} {
+		argv := strings.Fields(words)
+		if p := Parse(argv[1:], Driver{Family: family}, func(n string) (string, bool) { return "/x", n == argv[0] }); !p.Local {
+			t.Errorf("%s: not Local", words)
+		}
+		if p := Parse([]string{"-c", "a.c"}, Driver{Family: family}, func(string) (string, bool) { return "", false }); p.Local {
+			t.Errorf("Local without variables: %s", p.Reason)
+		}
+	}
+}
+
+// TestFoundByPath: a clang that compiles for Windows stays here if it finds headers there by a program that a host does not find.
+func TestFoundByPath(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"mingw/bin/x86_64-w64-mingw32-gcc", "msvc/bin/cl.exe", "other/bin/aarch64-linux-gnu-gcc", "llvm/bin/i686-w64-mingw32-gcc"} {
+		must(t, os.MkdirAll(filepath.Dir(dir+"/"+name), 0o777))
+		must(t, os.WriteFile(dir+"/"+name, nil, 0o777))
+	}
+	const usual = ":/usr/local/bin:/usr/bin:/bin"
+	for path, here := range map[string]bool{
+		usual[1:]: false, dir + "/mingw/bin" + usual: true, usual[1:] + ":" + dir + "/mingw/bin": true, dir + "/msvc/bin" + usual: true,
+		dir + "/other/bin" + usual: false, dir + "/llvm/bin" + usual: false, "." + usual: true, "": true,
+	} {
+		for called, target := range map[string]string{"clang": "--target=x86_64-w64-mingw32", "clang-19": "--target=x86_64-pc-windows-msvc", "x86_64-w64-mingw32-clang": "-O2"} {
+			d, _ := DriverOf(called, dir+"/llvm/bin/clang-19")
+			getenv := func(n string) (string, bool) { return path, n == "PATH" }
+			if p := Parse([]string{target, "-c", "a.c"}, d, getenv); p.Local != here {
+				t.Errorf("%s %s with PATH=%s: Local = %v, want %v", called, target, path, p.Local, here)
+			}
+			if p := Parse([]string{"--target=aarch64-linux-gnu", "-c", "a.c"}, Driver{Family: Clang}, getenv); p.Local {
+				t.Errorf("for Linux with PATH=%s: Local", path)
+			}
 		}
 	}
 }

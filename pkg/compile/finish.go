@@ -175,6 +175,12 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	if p.extra.traces != "" && p.ownAs() != clangAs {
 		return "side-file" // named after a temporary file
 	}
+	if p.Driver.Family == GCC && p.extra.wants(coverage) && p.coversMore() && !p.testsCoverage() && p.seeded() {
+		return textOf[coverage] // gcc 16 removes a program's counts (removesCounts), earlier ones do not
+	}
+	if p.mapsByLinks() {
+		return "directory"
+	}
 	if p.tellsNoPlugin() {
 		return hereOf[herePlugin]
 	}

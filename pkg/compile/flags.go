@@ -3,31 +3,32 @@ package compile
 // fFlags lists the -f options that change nothing but code, warnings, or both, and that
 // involve no other file and no path. Each stands without "-f" and "no-"; a name that
 // takes a value ends in "=". They are sorted for human readers, and come from the help of
-// gcc 12 and clang 14 and from the manuals of gcc 9 to 15 and clang 11 to 20. A name that
+// gcc 12 to 16 and clang 14 to 22 and from the manuals of gcc 9 to 15 and clang 11 to 20. A name that
 // only one family knows is an error that the other family reports itself.
 const fFlags = "" +
-	" PIC PIE aapcs-bitfield-load aapcs-bitfield-width abi-compat-version= abi-version abi-version=" +
-	" access-control addrsig aggressive-loop-optimizations align-functions align-functions= align-jumps" +
-	" align-jumps= align-labels align-labels= align-loops align-loops= aligned-allocation aligned-new" +
-	" aligned-new= all-virtual allocation-dce allow-editor-placeholders allow-leading-underscore" +
-	" allow-parameterless-variadic-functions allow-store-data-races alt-external-templates altivec" +
+	" PIC PIE aapcs-bitfield-load aapcs-bitfield-width aarch64-jump-table-hardening abi-compat-version=" +
+	" abi-version abi-version= access-control addrsig aggressive-loop-optimizations align-functions" +
+	" align-functions= align-jumps align-jumps= align-labels align-labels= align-loops align-loops=" +
+	" aligned-allocation aligned-new aligned-new= all-virtual alloc-token-max= allocation-dce" +
+	" allow-editor-placeholders allow-leading-underscore allow-parameterless-variadic-functions" +
+	" allow-runtime-check-skip-hot-cutoff= allow-store-data-races alt-external-templates altivec" +
 	" altivec-src-compat= analyzer analyzer-assume-nothrow analyzer-call-summaries analyzer-checker=" +
 	" analyzer-feasibility analyzer-fine-grained analyzer-show-duplicate-count" +
-	" analyzer-show-events-in-system-headers analyzer-state-merge analyzer-state-purge" +
-	" analyzer-suppress-followups analyzer-transitivity analyzer-undo-inlining analyzer-verbose-edges" +
-	" analyzer-verbose-state-changes analyzer-verbosity= android-pad-segment ansi-escape-codes apple-kext" +
-	" apple-link-rtlib apple-pragma-pack application-extension approx-func argument-alias" +
-	" argument-noalias argument-noalias-anything argument-noalias-global asan-shadow-offset= asm" +
-	" asm-blocks associative-math assume-nothrow-exception-dtor assume-sane-operator-new" +
-	" assume-sane-operators-new-delete assume-sane-operators-new-delete= assume-unique-vtables" +
-	" assumptions async-exceptions asynchronous-unwind-tables atomic-fine-grained-memory" +
-	" atomic-ignore-denormal-mode atomic-remote-memory auto-inc-dec autolink avoid-store-forwarding" +
-	" basic-block-address-map binutils-version= bit-tests blocks borland-extensions bounds-check" +
-	" bounds-safety bracket-depth= branch-count-reg branch-target-load-optimize" +
-	" branch-target-load-optimize2 btr-bb-exclusive builtin builtin-printf c++-abi=" +
-	" c++-static-destructors c++-static-destructors= call-saved-x10 call-saved-x11 call-saved-x12" +
-	" call-saved-x13 call-saved-x14 call-saved-x15 call-saved-x18 call-saved-x8 call-saved-x9" +
-	" caller-saves canonical-system-headers caret-diagnostics caret-diagnostics-max-lines=" +
+	" analyzer-show-events-in-system-headers analyzer-simplify-supergraph analyzer-state-merge" +
+	" analyzer-state-purge analyzer-suppress-followups analyzer-transitivity analyzer-undo-inlining" +
+	" analyzer-verbose-edges analyzer-verbose-state-changes analyzer-verbosity= android-pad-segment" +
+	" ansi-escape-codes apple-kext apple-link-rtlib apple-pragma-pack application-extension approx-func" +
+	" argument-alias argument-noalias argument-noalias-anything argument-noalias-global" +
+	" asan-shadow-offset= asm asm-blocks associative-math assume-nothrow-exception-dtor" +
+	" assume-sane-operator-new assume-sane-operators-new-delete assume-sane-operators-new-delete=" +
+	" assume-unique-vtables assumptions async-exceptions asynchronous-unwind-tables" +
+	" atomic-fine-grained-memory atomic-ignore-denormal-mode atomic-remote-memory auto-inc-dec autolink" +
+	" avoid-store-forwarding basic-block-address-map binutils-version= bit-tests blocks" +
+	" borland-extensions bounds-check bounds-safety bracket-depth= branch-count-reg" +
+	" branch-target-load-optimize branch-target-load-optimize2 btr-bb-exclusive builtin builtin-printf" +
+	" c++-abi= c++-static-destructors c++-static-destructors= call-saved-x10 call-saved-x11" +
+	" call-saved-x12 call-saved-x13 call-saved-x14 call-saved-x15 call-saved-x18 call-saved-x8" +
+	" call-saved-x9 caller-saves canonical-system-headers caret-diagnostics caret-diagnostics-max-lines=" +
 	" cf-branch-label-scheme= cf-protection cf-protection= cf-runtime-abi= char8_t check-data-deps" +
 	" check-new check-pointer-bounds checking checking= clang-abi-compat= code-hoisting color-diagnostics" +
 	" combine-stack-adjustments comment-block-commands= common compare-elim complete-member-pointers" +
@@ -35,36 +36,37 @@ const fFlags = "" +
 	" conserve-stack const-string-class= constant-cfstrings constant-string-class=" +
 	" constexpr-backtrace-limit= constexpr-cache-depth= constexpr-depth= constexpr-fp-except" +
 	" constexpr-loop-limit= constexpr-ops-limit= constexpr-steps= contract-assumption-mode=" +
-	" contract-build-level= contract-checks-outlined contract-continuation-mode= contract-disable-optimized-checks" +
-	" contract-evaluation-semantic= contract-mode= contract-role= contract-semantic= contract-strict-declarations=" +
-	" contracts contracts-client-check= contracts-conservative-ipa contracts-definition-check=" +
-	" convergent-functions coro-aligned-allocation coroutines" +
-	" coroutines-ts cprop-registers crash-diagnostics crash-diagnostics= crc-optimization crossjumping" +
-	" cse-follow-jumps cse-skip-blocks cx-fortran-rules cx-limited-range cxx-exceptions data-sections dce" +
-	" debug-default-version= debug-prefix-map= debug-ranges-base-address debug-types-section" +
-	" declone-ctor-dtor declspec deduce-init-list default-inline defer-pop defer-ts" +
+	" contract-build-level= contract-checks-outlined contract-continuation-mode=" +
+	" contract-disable-optimized-checks contract-evaluation-semantic= contract-mode= contract-role=" +
+	" contract-semantic= contract-strict-declarations= contracts contracts-client-check=" +
+	" contracts-conservative-ipa contracts-definition-check= convergent-functions coro-aligned-allocation" +
+	" coroutines coroutines-ts cprop-registers crash-diagnostics crash-diagnostics= crc-optimization" +
+	" crossjumping cse-follow-jumps cse-skip-blocks cx-fortran-rules cx-limited-range cx-method=" +
+	" cxx-exceptions data-sections dce debug-default-version= debug-prefix-map= debug-ranges-base-address" +
+	" debug-types-section declone-ctor-dtor declspec deduce-init-list default-inline defer-pop defer-ts" +
 	" define-target-os-macros delayed-branch delayed-template-parsing delete-dead-exceptions" +
-	" delete-null-pointer-checks denormal-fp-math= devirtualize devirtualize-at-ltrans" +
+	" delete-null-pointer-checks denormal-fp-math= dep-fusion devirtualize devirtualize-at-ltrans" +
 	" devirtualize-speculatively diagnostics-absolute-paths diagnostics-all-candidates diagnostics-color" +
 	" diagnostics-color= diagnostics-column-origin= diagnostics-column-unit= diagnostics-escape-format=" +
 	" diagnostics-fixit-info diagnostics-generate-patch diagnostics-hotness-threshold=" +
 	" diagnostics-json-formatting diagnostics-minimum-margin-width= diagnostics-misexpect-tolerance=" +
 	" diagnostics-parseable-fixits diagnostics-path-format= diagnostics-plain-output" +
 	" diagnostics-print-source-range-info diagnostics-show-caret diagnostics-show-category=" +
-	" diagnostics-show-cwe diagnostics-show-event-links diagnostics-show-highlight-colors" +
-	" diagnostics-show-hotness diagnostics-show-labels diagnostics-show-line-numbers" +
-	" diagnostics-show-location= diagnostics-show-nesting diagnostics-show-nesting-levels" +
-	" diagnostics-show-nesting-locations diagnostics-show-note-include-stack diagnostics-show-option" +
-	" diagnostics-show-path-depths diagnostics-show-rules diagnostics-show-template-tree" +
-	" diagnostics-text-art-charset= diagnostics-urls= digraphs direct-access-external-data" +
-	" disable-block-signature-string discard-value-names dollars-in-identifiers" +
-	" double-square-bracket-attributes dse dwarf-directory-asm dwarf-exceptions dwarf2-cfi-asm" +
-	" early-inlining elide-constructors elide-type eliminate-dwarf2-dups eliminate-unused-debug-symbols" +
-	" eliminate-unused-debug-types emit-all-decls emit-class-debug-always" +
+	" diagnostics-show-context diagnostics-show-context= diagnostics-show-cwe" +
+	" diagnostics-show-event-links diagnostics-show-highlight-colors diagnostics-show-hotness" +
+	" diagnostics-show-labels diagnostics-show-line-numbers diagnostics-show-location=" +
+	" diagnostics-show-nesting diagnostics-show-nesting-levels diagnostics-show-nesting-locations" +
+	" diagnostics-show-note-include-stack diagnostics-show-option diagnostics-show-path-depths" +
+	" diagnostics-show-rules diagnostics-show-template-tree diagnostics-text-art-charset=" +
+	" diagnostics-urls= digraphs direct-access-external-data disable-block-signature-string" +
+	" discard-value-names dollars-in-identifiers double-square-bracket-attributes dse dwarf-directory-asm" +
+	" dwarf-exceptions dwarf2-cfi-asm early-inlining elide-constructors elide-type eliminate-dwarf2-dups" +
+	" eliminate-unused-debug-symbols eliminate-unused-debug-types emit-all-decls emit-class-debug-always" +
 	" emit-compact-unwind-non-canonical emit-dwarf-unwind= emit-struct-debug-baseonly" +
 	" emit-struct-debug-detailed= emit-struct-debug-reduced emulated-tls enable-matrix enforce-eh-specs" +
 	" enum-int-equiv error-limit= escaping-block-tail-calls exceptions excess-precision= exec-charset=" +
-	" expensive-optimizations experimental-isel experimental-late-parse-attributes experimental-library" +
+	" expensive-optimizations experimental-call-graph-section experimental-isel" +
+	" experimental-late-parse-attributes experimental-library experimental-loop-fusion" +
 	" experimental-new-constant-interpreter experimental-new-pass-manager" +
 	" experimental-overflow-behavior-types experimental-relative-c++-abi-vtables" +
 	" experimental-sanitize-metadata= experimental-strict-floating-point ext-dce ext-numeric-literals" +
@@ -78,18 +80,19 @@ const fFlags = "" +
 	" fixed-x4 fixed-x5 fixed-x6 fixed-x7 fixed-x8 fixed-x9 float-store fold-mem-offsets" +
 	" fold-simple-inlines for-scope force-addr force-dwarf-frame force-emit-vtables force-enable-int128" +
 	" forward-propagate fp-contract= fp-eval-method= fp-exception-behavior= fp-int-builtin-inexact" +
-	" fp-model= freestanding friend-injection fuchsia-api-level= function-cse function-sections gcse" +
-	" gcse-after-reload gcse-las gcse-lm gcse-sm gimple global-isel gnat-encodings= gnu-inline-asm gnu-keywords" +
-	" gnu-runtime gnu-tm gnu-unique gnu89-inline gnuc-version= graphite graphite-identity" +
-	" guess-branch-probability guiding-decls handle-exceptions hardcfr-check-exceptions" +
-	" hardcfr-check-noreturn-calls= hardcfr-check-returning-calls hardcfr-skip-leaf harden-compares" +
-	" harden-conditional-branches harden-control-flow-redundancy hardened heinous-gnu-extensions" +
-	" hoist-adjacent-loads honor-infinities honor-nans honor-std hosted huge-objects ident if-conversion" +
-	" if-conversion2 ignore-exceptions implement-inlines implicit-constexpr implicit-inline-templates" +
-	" implicit-templates indirect-inlining inhibit-size-directive inline inline-atomics inline-functions" +
-	" inline-functions-called-once inline-hint-functions inline-limit= inline-max-stacksize=" +
-	" inline-small-functions inline-stringops inline-stringops= instrument-function-entry-bare" +
-	" instrument-functions instrument-functions-after-inlining instrument-functions-exclude-file-list=" +
+	" fp-model= freestanding friend-injection fuchsia-api-level= function-cse function-sections" +
+	" fuse-ops-with-volatile-access gcse gcse-after-reload gcse-las gcse-lm gcse-sm gimple global-isel" +
+	" gnat-encodings= gnu-inline-asm gnu-keywords gnu-runtime gnu-tm gnu-unique gnu89-inline" +
+	" gnuc-version= graphite graphite-identity guess-branch-probability guiding-decls handle-exceptions" +
+	" hardcfr-check-exceptions hardcfr-check-noreturn-calls= hardcfr-check-returning-calls" +
+	" hardcfr-skip-leaf harden-compares harden-conditional-branches harden-control-flow-redundancy" +
+	" hardened heinous-gnu-extensions hoist-adjacent-loads honor-infinities honor-nans honor-std hosted" +
+	" huge-objects ident if-conversion if-conversion2 ignore-exceptions immediate-escalation" +
+	" implement-inlines implicit-constexpr implicit-inline-templates implicit-templates indirect-inlining" +
+	" inhibit-size-directive inline inline-atomics inline-functions inline-functions-called-once" +
+	" inline-hint-functions inline-limit= inline-max-stacksize= inline-small-functions inline-stringops" +
+	" inline-stringops= instrument-function-entry-bare instrument-functions" +
+	" instrument-functions-after-inlining instrument-functions-exclude-file-list=" +
 	" instrument-functions-exclude-function-list= instrument-functions-once integrated-as integrated-cc1" +
 	" integrated-objemitter ipa-bit-cp ipa-cp ipa-cp-alignment ipa-cp-clone ipa-icf ipa-icf-functions" +
 	" ipa-icf-variables ipa-matrix-reorg ipa-modref ipa-profile ipa-pta ipa-pure-const ipa-ra" +
@@ -100,35 +103,39 @@ const fFlags = "" +
 	" keep-inline-dllexport keep-inline-functions keep-persistent-storage-variables keep-static-consts" +
 	" keep-static-functions knr-functions labels-ok large-source-files late-combine-instructions" +
 	" lax-vector-conversions lax-vector-conversions= leading-underscore legacy-pass-manager lifetime-dse" +
-	" lifetime-dse= limit-debug-info limit-function-alignment limited-precision= live-patching" +
-	" live-patching= live-range-shrinkage local-ivars loop-block loop-flatten loop-interchange" +
-	" loop-nest-optimize loop-optimize loop-parallelize-all loop-strip-mine loop-unroll-and-jam lra-remat" +
-	" macro-backtrace-limit= macro-prefix-map= malloc-dce malloc-dce= math-errno matrix-memory-layout=" +
-	" max-errors= max-include-depth= max-tokens= max-type-align max-type-align= mcdc-max-conditions=" +
-	" mcdc-max-test-vectors= merge-all-constants merge-constants merge-debug-strings message-length=" +
-	" min-function-alignment min-function-alignment= modulo-sched modulo-sched-allow-regmoves" +
-	" move-loop-invariants move-loop-stores ms-compatibility ms-compatibility-version= ms-define-stdc" +
-	" ms-extensions ms-hotpatch ms-memptr-rep= ms-omit-default-lib ms-runtime-lib= ms-tls-guards" +
-	" ms-volatile msc-version= multiflags new-abi new-alignment= new-infallible new-inheriting-ctors" +
-	" new-ttp-matching next-runtime nil-receivers non-call-exceptions nonansi-builtins nonnull-objects" +
-	" nothrow-opt objc-abi-version= objc-arc objc-arc-exceptions objc-avoid-heapify-local-blocks" +
-	" objc-call-cxx-cdtors objc-constant-literals objc-convert-messages-to-runtime-calls" +
-	" objc-direct-dispatch objc-disable-direct-methods-for-testing objc-encode-cxx-class-template-spec" +
-	" objc-exceptions objc-gc objc-infer-related-result-type objc-legacy-dispatch objc-link-runtime" +
-	" objc-nilcheck objc-nonfragile-abi objc-nonfragile-abi-version= objc-runtime=" +
-	" objc-sender-dependent-dispatch objc-sjlj-exceptions objc-std= objc-weak omit-frame-pointer openacc" +
-	" openacc-dim= openacc-kernels= openmp openmp-allocators openmp-assume-no-nested-parallelism" +
-	" openmp-assume-no-thread-state openmp-assume-teams-oversubscription" +
-	" openmp-assume-threads-oversubscription openmp-enable-irbuilder openmp-extensions openmp-force-usm" +
-	" openmp-implicit-rpath openmp-optimistic-collapse openmp-simd openmp-target-simd-clone" +
-	" openmp-target-simd-clone= openmp-use-tls openmp-version= operator-arrow-depth= operator-names" +
-	" optimize-crc optimize-register-move optimize-sibling-calls optimize-strlen optional-diags" +
-	" pack-struct pack-struct= parse-all-comments partial-inlining pascal-strings" +
-	" patchable-function-entry= pcc-struct-return peel-loops peephole peephole2 permissive" +
-	" permitted-flt-eval-methods= pic pie plan9-extensions plt pointer-tbaa predictive-commoning" +
-	" prefetch-loop-arrays preserve-as-comments pretty-templates printf-return-value protect-parens" +
-	" ptrauth-auth-traps ptrauth-calls ptrauth-function-pointer-type-discrimination" +
-	" ptrauth-indirect-gotos ptrauth-init-fini ptrauth-intrinsics ptrauth-returns" +
+	" lifetime-dse= limit-debug-info limit-function-alignment limited-precision= link-libatomic" +
+	" live-patching live-patching= live-range-shrinkage local-ivars loop-block loop-flatten" +
+	" loop-interchange loop-nest-optimize loop-optimize loop-parallelize-all loop-strip-mine" +
+	" loop-unroll-and-jam lra-remat macro-backtrace-limit= macro-prefix-map= malloc-dce malloc-dce=" +
+	" math-errno matrix-memory-layout= max-errors= max-include-depth= max-tokens= max-type-align" +
+	" max-type-align= mcdc-max-conditions= mcdc-max-test-vectors= merge-all-constants merge-constants" +
+	" merge-debug-strings message-length= min-function-alignment min-function-alignment= modulo-sched" +
+	" modulo-sched-allow-regmoves move-loop-invariants move-loop-stores ms-compatibility" +
+	" ms-compatibility-version= ms-define-stdc ms-extensions ms-hotpatch ms-memptr-rep=" +
+	" ms-omit-default-lib ms-runtime-lib= ms-tls-guards ms-volatile msc-version= multiflags named-loops" +
+	" new-abi new-alignment= new-infallible new-inheriting-ctors new-ttp-matching next-runtime" +
+	" nil-receivers non-call-exceptions nonansi-builtins nonnull-objects nothrow-opt objc-abi-version=" +
+	" objc-arc objc-arc-exceptions objc-avoid-heapify-local-blocks objc-call-cxx-cdtors" +
+	" objc-constant-literals objc-convert-messages-to-runtime-calls objc-direct-dispatch" +
+	" objc-direct-precondition-thunk objc-disable-direct-methods-for-testing" +
+	" objc-encode-cxx-class-template-spec objc-exceptions objc-gc objc-infer-related-result-type" +
+	" objc-legacy-dispatch objc-link-runtime objc-nilcheck objc-nonfragile-abi" +
+	" objc-nonfragile-abi-version= objc-runtime= objc-sender-dependent-dispatch objc-sjlj-exceptions" +
+	" objc-std= objc-weak omit-frame-pointer openacc openacc-dim= openacc-kernels= openmp" +
+	" openmp-allocators openmp-assume-no-nested-parallelism openmp-assume-no-thread-state" +
+	" openmp-assume-teams-oversubscription openmp-assume-threads-oversubscription openmp-enable-irbuilder" +
+	" openmp-extensions openmp-force-usm openmp-implicit-rpath openmp-optimistic-collapse openmp-simd" +
+	" openmp-target-simd-clone openmp-target-simd-clone= openmp-use-tls openmp-version=" +
+	" operator-arrow-depth= operator-names optimize-crc optimize-register-move optimize-sibling-calls" +
+	" optimize-strlen optional-diags pack-struct pack-struct= parse-all-comments partial-inlining" +
+	" partition-static-data-sections pascal-strings patchable-function-entry= path-coverage-limit=" +
+	" pcc-struct-return peel-loops peephole peephole2 permissive permitted-flt-eval-methods= pic pie" +
+	" plan9-extensions plt pointer-tbaa predictive-commoning prefetch-loop-arrays preserve-as-comments" +
+	" pretty-templates printf-return-value protect-parens ptrauth-auth-traps" +
+	" ptrauth-block-descriptor-pointers ptrauth-calls ptrauth-elf-got" +
+	" ptrauth-function-pointer-type-discrimination ptrauth-indirect-gotos ptrauth-init-fini" +
+	" ptrauth-init-fini-address-discrimination ptrauth-intrinsics ptrauth-objc-class-ro" +
+	" ptrauth-objc-interface-sel ptrauth-objc-isa ptrauth-returns" +
 	" ptrauth-type-info-vtable-pointer-discrimination ptrauth-vtable-pointer-address-discrimination" +
 	" ptrauth-vtable-pointer-type-discrimination random-seed random-seed= randomize-layout-seed=" +
 	" range-for-ext-temps raw-string-literals reciprocal-math ree reflection reg-struct-return" +
@@ -141,17 +148,20 @@ const fFlags = "" +
 	" sanitize-address-globals-dead-stripping sanitize-address-outline-instrumentation" +
 	" sanitize-address-poison-custom-array-cookie sanitize-address-use-after-return" +
 	" sanitize-address-use-after-return= sanitize-address-use-after-scope" +
-	" sanitize-address-use-odr-indicator sanitize-annotate-debug-info sanitize-blacklist" +
+	" sanitize-address-use-odr-indicator sanitize-alloc-token-extended sanitize-alloc-token-fast-abi" +
+	" sanitize-annotate-debug-info sanitize-annotate-debug-info= sanitize-blacklist" +
 	" sanitize-cfi-canonical-jump-tables sanitize-cfi-cross-dso" +
 	" sanitize-cfi-icall-experimental-normalize-integers sanitize-cfi-icall-generalize-pointers" +
-	" sanitize-coverage= sanitize-handler-preserve-all-regs sanitize-hwaddress-abi=" +
+	" sanitize-coverage-stack-depth-callback-min= sanitize-coverage= sanitize-debug-trap-reasons" +
+	" sanitize-debug-trap-reasons= sanitize-handler-preserve-all-regs sanitize-hwaddress-abi=" +
 	" sanitize-hwaddress-experimental-aliasing sanitize-ignorelist sanitize-kcfi sanitize-kcfi-arity" +
-	" sanitize-link-c++-runtime sanitize-link-runtime sanitize-memory-param-retval" +
+	" sanitize-kcfi-hash= sanitize-link-c++-runtime sanitize-link-runtime sanitize-memory-param-retval" +
 	" sanitize-memory-track-origins sanitize-memory-track-origins= sanitize-memory-use-after-dtor" +
 	" sanitize-memtag-mode= sanitize-merge sanitize-merge= sanitize-minimal-runtime sanitize-recover" +
 	" sanitize-recover= sanitize-sections= sanitize-skip-hot-cutoff= sanitize-stable-abi sanitize-stats" +
 	" sanitize-thread-atomics sanitize-thread-func-entry-exit sanitize-thread-memory-access sanitize-trap" +
-	" sanitize-trap= sanitize-type sanitize-undefined-strip-path-components=" +
+	" sanitize-trap= sanitize-type sanitize-type-outline-instrumentation" +
+	" sanitize-undefined-ignore-overflow-pattern= sanitize-undefined-strip-path-components=" +
 	" sanitize-undefined-trap-on-error sched-critical-path-heuristic sched-dep-count-heuristic" +
 	" sched-group-heuristic sched-interblock sched-last-insn-heuristic sched-pressure" +
 	" sched-rank-heuristic sched-spec sched-spec-insn-heuristic sched-spec-load sched-spec-load-dangerous" +
@@ -179,13 +189,13 @@ const fFlags = "" +
 	" tree-dce tree-dominator-opts tree-dse tree-forwprop tree-fre tree-loop-distribute-patterns" +
 	" tree-loop-distribution tree-loop-if-convert tree-loop-if-convert-stores tree-loop-im" +
 	" tree-loop-ivcanon tree-loop-linear tree-loop-optimize tree-loop-vectorize tree-lrs" +
-	" tree-parallelize-loops= tree-partial-pre tree-phiprop tree-pre tree-pta tree-reassoc tree-salias" +
-	" tree-scev-cprop tree-sink tree-slp-vectorize tree-slsr tree-sra tree-store-ccp tree-store-copy-prop" +
-	" tree-switch-conversion tree-tail-merge tree-ter tree-vect-loop-version tree-vectorize" +
-	" tree-vectorizer-verbose= tree-vrp trigraphs trivial-auto-var-init-max-size=" +
-	" trivial-auto-var-init-stop-after= trivial-auto-var-init= unconstrained-commons unified-lto" +
-	" unique-basic-block-section-names unique-internal-linkage-names unique-section-names" +
-	" unique-source-file-names unit-at-a-time unreachable-traps unroll-all-loops" +
+	" tree-parallelize-loops tree-parallelize-loops= tree-partial-pre tree-phiprop tree-pre tree-pta" +
+	" tree-reassoc tree-salias tree-scev-cprop tree-sink tree-slp-vectorize tree-slsr tree-sra" +
+	" tree-store-ccp tree-store-copy-prop tree-switch-conversion tree-tail-merge tree-ter" +
+	" tree-vect-loop-version tree-vectorize tree-vectorizer-verbose= tree-vrp trigraphs" +
+	" trivial-auto-var-init-max-size= trivial-auto-var-init-stop-after= trivial-auto-var-init=" +
+	" unconstrained-commons unified-lto unique-basic-block-section-names unique-internal-linkage-names" +
+	" unique-section-names unique-source-file-names unit-at-a-time unreachable-traps unroll-all-loops" +
 	" unroll-completely-grow-size unroll-loops unsafe-loop-optimizations unsafe-math-optimizations" +
 	" unsigned-bitfields unsigned-char unswitch-loops unwind-tables use-ctor-homing use-cuid=" +
 	" use-cxa-atexit use-cxa-get-exception-ptr use-init-array var-tracking var-tracking-assignments" +
@@ -195,11 +205,12 @@ const fFlags = "" +
 	" visibility-from-dllstorageclass visibility-global-new-delete-hidden visibility-global-new-delete=" +
 	" visibility-inlines-hidden visibility-inlines-hidden-static-local-var visibility-ms-compat" +
 	" visibility-nodllstorageclass= visibility= vpt vtable-gc vtable-thunks wasm-exceptions weak web" +
-	" whole-program whole-program-vtables wide-exec-charset= wrapv wrapv-pointer writable-strings" +
-	" xl-pragma-pack xray-always-emit-customevents xray-always-emit-typedevents xray-function-groups=" +
-	" xray-function-index xray-ignore-loops xray-instruction-threshold= xray-instrument" +
-	" xray-instrumentation-bundle= xray-link-deps xray-modes= xray-selected-function-group= xref zee" +
-	" zero-call-used-regs= zero-init-padding-bits= zero-initialized-in-bss zero-link zvector" +
+	" whole-program whole-program-vtables wide-exec-charset= winx64-eh-unwindv2= wrapv wrapv-pointer" +
+	" writable-strings xl-pragma-pack xray-always-emit-customevents xray-always-emit-typedevents" +
+	" xray-function-groups= xray-function-index xray-ignore-loops xray-instruction-threshold=" +
+	" xray-instrument xray-instrumentation-bundle= xray-link-deps xray-modes=" +
+	" xray-selected-function-group= xray-shared xref zee zero-call-used-regs= zero-init-padding-bits=" +
+	" zero-initialized-in-bss zero-link zos-extensions zvector" +
 	" "
 
 // mFlags is the same for -m, of x86, Arm, RISC-V, Power, MIPS, S/390, SPARC and LoongArch.

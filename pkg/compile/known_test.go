@@ -15,7 +15,7 @@ import (
 
 // lookedAt lists the compilers whose every option has been reviewed. Options that others list and we do not
 // know are logged.
-var lookedAt = []string{"gcc-11", "gcc-12", "clang-13", "clang-14", "clang-15", "clang-16", "clang-19"}
+var lookedAt = []string{"gcc-11", "gcc-12", "gcc-13", "gcc-14", "gcc-15", "gcc-16", "clang-13", "clang-14", "clang-15", "clang-16", "clang-19", "clang-21", "clang-22"}
 
 // installed are lookedAt, and gcc and clang where these are other ones: a compiler has
 // two thousand options, and each takes a run of it.
@@ -49,7 +49,7 @@ func program(name string) string {
 func otherLanguages(t *testing.T, path string) map[string]bool {
 	others := map[string]bool{}
 	for _, ours := range []bool{false, true} {
-		languages := []string{"ada", "d", "fortran", "go", "lto", "brig", "modula-2"}
+		languages := []string{"ada", "d", "fortran", "go", "lto", "brig", "modula-2", "rust", "cobol"}
 		if ours {
 			languages = []string{"c", "c++", "objc", "objc++", "common", "target"}
 		}
@@ -80,12 +80,16 @@ var deliberate = map[Family]*regexp.Regexp{
 		`|shared-libphobos|static-lib(go|gfortran|hwasan|mpx|mpxwrappers|phobos)|tno-android-(cc|ld)|Hd|Hf|Xf|version` + // of other languages or of none
 		`|ccc-gcc-name|fgcc-triple=|fc?hkp.*|fcilkplus|fmudflap.*|gx?coff.*|fname-mangling-version-|fpthread` + // clang's; no longer supported
 		`|f(directives-only|fhelp=|help=|pch-deps|pch-preprocess|preprocessed|self-test=|target-help|use-ld=)` + // negated, or told so in vain
+		`|copyext|nomain|truncate|preprocess|main=?|fa68-.*|fbrackets|fstropping=|f(flex|yacc|trace)-debug|fanalyzer-debug-text-art|fcobol-.*|fdefaultbyte|findicator-column|(fexec|finternal)-(national|ebcdic).*|fstatic-call|frust-.*|mno-ain=?|foutput-pch|fcompile-std-module|fsearch-include-path=?|shared-libga68` +
+		`|fdeps-.*|fdump-analyzer-callgraph|flto-(incremental=|toplevel-asm-heuristics)|m(no-)?avx512bmm` + // asked for, or of the driver's
 		`|fgimple|fstd.*|fgo-.*|ffree-line-length-.*|foffload.*|f?lang-asm)$`),
 	Clang: regexp.MustCompile(`(?i)^-([a-z-]+:.*|f[a-z]+:.*|.*(cuda|hip|gpu|offload|opencl|hlsl|sycl|nvptx|amdgcn|libomptarget|rocm|ptxas|dxv|spv|objcmt|arcmt).*|cl-.*|[fm]?wasm-opt|fopenmp-(target|new-driver|relocatable-target).*|Xopenmp-target.*|Xarch_.*|fno?openmp-.*` + // for other processors
 		`|G.*|Q.*|Z.*|Y.*|E[HP]|MDd|J|JMC-?|await|analyze-|arm64EC|bigobj|homeparams|hotpatch|imsvc|kernel-?|permissive-?|regcall4|sdl-?|showFilenames-?|showIncludes|sourceDependencies|translateInclude|validate-charset-?|validator-version|vctools.*|vd|vm[bgmsv]|wd[0-9]*|winsdk.*|winsysroot|headerUnit|reference|nologo|clr|fast|fastcp|fastf|favor|volatile.*` + // of clang-cl and of others' drivers
 		`|(f|\?|help|emit|ccc|m?module|fapinotes|iapinotes|rewrite|relocatable|verify|gen-reproducer|gen-cdb|darwin-target)(-.*|$)|fmodule.*|frelocatable-pch|fverify-debug-info|fpretty-sgf|fsymbol-graph-dir=|frewrite-.*|fexperimental-modules-.*|ff?orce-check-.*|fno_.*|fstrict-modules-decluse|fvalidate-ast-.*|fpch-.*|fdepfile-entry=|fclangir|fincremental-extensions|fextract-api-ignores=|femit-extension.*` + // modules, precompiled headers, other products than objects
 		`|f(D|E|aggressive-function-elimination|align-commons|all-intrinsics|automatic|backtrace|blas-matmul-limit=|bootclasspath=|bounds-check|check=|check-array-temporaries|classpath=|coarray=|convert=|cray-pointer|d-lines-.*|dollar-ok|encoding=|extdirs=|external-blas|f2c|fpe-trap=|free-line-length-|frontend-optimize|init-.*|integer-4.*|max-(array|identifier|stack-var|subrecord).*|output-class-dir=|pack-derived|range-check|real-[48].*|realloc-lhs|record-marker=|recursive|repack-arrays|second-underscore|sign-zero|stack-arrays|underscoring|whole-file|compile-resource=|nested-functions|mudflap.*)|static-libgfortran` + // of other languages
-		`|fallow-unsupported|fanalyzer-output|Xanalyzer|fauto-import|fauto-profile|fcgl|fdebug-pass-.*|fdefault-config|fdirectives-only|fdriver-.*|filelist|fgcc-triple=|fkeep-system-includes|frsp-quoting=|fsanitize-address-vcasan-lib|fverify-intermediate-code|fworking-directory|fxray-instruction-threshold|fno?xray-link-deps|gsce|imultilib|inline-asm=|meabi|mdynamic-no-pic|mkernel|mlinker-version=|mmlir|mzos-.*|cuid=|vfsoverlay|cgthreads|Mach|fexperimental-openacc.*)$`),
+		`|fallow-unsupported|fanalyzer-output|Xanalyzer|fauto-import|fauto-profile|fcgl|fdebug-pass-.*|fdefault-config|fdirectives-only|fdriver-.*|filelist|fgcc-triple=|fkeep-system-includes|frsp-quoting=|fsanitize-address-vcasan-lib|fverify-intermediate-code|fworking-directory|fxray-instruction-threshold|fno?xray-link-deps|gsce|imultilib|inline-asm=|meabi|mdynamic-no-pic|mkernel|mlinker-version=|mmlir|mzos-.*|cuid=|vfsoverlay|cgthreads|Mach|Xclangas=?|Xthinlto-distributor=|clangir-.*|fcodegen-data-.*|fdx-.*|flibclc-lib=|fms-secure-hotpatch-.*|f?multi-lib-config=|fswift-.*` +
+		`|funique-source-file-identifier=|fuse-lipo=|ignore-pch|object-file-name=|res-may-alias|startfiles|static-libclosure|stdlib|no-use-spirv-backend` +
+		`|m(no-)?(avx10\.2-(256|512)|bulk-memory-opt|call-indirect-overlong|cf-branch-label-scheme=|fp16|gc|reserve-frame-pointer-reg|save-reg-params|scq|sve-streaming-vector-bits=|v75|v79|v81|wide-arithmetic)|fexperimental-openacc.*)$`),
 }
 
 // TestKnowsInstalledOptions: every option that a compiler lists of itself has a row

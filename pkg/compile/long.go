@@ -127,6 +127,7 @@ var longTable = [...]spec{
 	{"--version", alone, isQuery, isQuery, none},
 	{"--vfsoverlay", either, unknown, hereInputFile, never},
 	{"--via-file-asm", alone, unknown, hereToolPath, none},
+	{"--warning-suppression-mappings=", joined, unknown, inputFile, path},
 	{"--write-dependencies", alone, dependAuto, dependAuto, none},
 	{"--write-user-dependencies", alone, dependAuto, dependAuto, none},
 }

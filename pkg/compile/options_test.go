@@ -168,7 +168,10 @@ var reviewed = func() map[string]bool {
 		-fstandalone-debug -ftemplate-backtrace-limit -ftree-phiprop -funique-internal-linkage-names -fuse-cuid -fwhole-program
 		-fworking-directory -gno-codeview-command-line -grecord-gcc-switches -maix-shared-lib-tls-model-opt -mdaz-ftz
 		-mignore-xcoff-visibility -mincremental-linker-compatible -mlvi-cfi -mlvi-hardening -mmark-bti-property -mno-daz-ftz
-		-mno-incremental-linker-compatible -mno-lvi-cfi -mno-lvi-hardening -mno-regnames -mregnames -mrelax-cmpxchg-loop -mxsaves`) {
+		-mno-incremental-linker-compatible -mno-lvi-cfi -mno-lvi-hardening -mno-regnames -mregnames -mrelax-cmpxchg-loop -mxsaves
+		-fanalyzer-show-events-in-system-headers -fassume-sane-operators-new-delete -fdiagnostics-format -fdiagnostics-show-event-links -fdiagnostics-show-nesting
+		-fdiagnostics-show-rules -fhardcfr-check-noreturn-calls -fharden-control-flow-redundancy -fpath-coverage-limit -ftrampoline-impl -funique-source-file-names
+		-mld-seq-sa -mno-ld-seq-sa`) {
 		m[o] = true
 	}
 	return m

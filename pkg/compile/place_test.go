@@ -221,6 +221,9 @@ func TestPlaceRemovesCounts(t *testing.T) {
 		"--coverage -frandom-seed=1 -c a.c", "--coverage -frandom-seed=1 -c a.c -o x.b.o", "-ftest-coverage --random-seed=1 -S a.c", "-coverage -frandom-seed=1 -fno-random-seed -c a.c",
 		"--coverage -c a.c", "-fprofile-arcs -frandom-seed=1 -c a.c", "--coverage -frandom-seed=1 -fprofile-use -w -c a.c", "-ftest-coverage -frandom-seed=1 -fprofile-note=n -c a.c",
 		"-O2 -frandom-seed=1 -c a.c", "--coverage -frandom-seed=1 -c a.c -o out",
+		"-ftest-coverage -fno-test-coverage -frandom-seed=1 -c a.c", "--coverage -fno-test-coverage -frandom-seed=1 -c a.c",
+		"--coverage -frandom-seed=1 -fprofile-use -fno-profile-use -w -c a.c", "--coverage -frandom-seed=1 -fno-profile-use -fprofile-use -w -c a.c",
+		"--coverage -frandom-seed=1 -fno-branch-probabilities -fprofile-use -w -c a.c", "--coverage -frandom-seed=1 -fbranch-probabilities -w -c a.c",
 	} {
 		left := func(do func(dir string)) (names string) {
 			dir := t.TempDir() + "/"

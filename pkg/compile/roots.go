@@ -1,6 +1,10 @@
 package compile
 
-import "strings"
+import (
+	pathname "path"
+	"strings"
+	"syscall"
+)
 
 // Roots returns the directories, as typed, below which the command makes clang's driver look for an
 // installation of gcc and for system headers. What the driver finds there, by files that no list
@@ -47,4 +51,35 @@ func (p *Plan) Sysroots() (dirs []string) {
 		}
 	}
 	return dirs
+}
+
+// mapsByLinks reports whether the command has gcc follow links in the directories of its maps (-fcanon-prefix-map), and one of these
+// may lead somewhere. Hosts have the links on the way to what a compile reads, and no others.
+func (p *Plan) mapsByLinks() bool {
+	follows, links := false, false
+	for _, o := range p.options {
+		switch w := o.words[0]; {
+		case o.class == textDirectory:
+			follows = true
+		case strings.Contains(w, "prefix-map="):
+			_, m, _ := strings.Cut(w, "=")
+			if i := strings.LastIndexByte(m, '='); i >= 0 { // gcc parts them at the last one
+				links = links || m[0] != '/' || pathname.Clean(m[:i]) != m[:i] || hasLink(m[:i])
+			}
+		}
+	}
+	return follows && links
+}
+
+// hasLink reports whether an absolute path or a directory on its way is a symbolic link.
+func hasLink(name string) bool {
+	var buf [1]byte
+	for i := 1; i <= len(name); i++ {
+		if i == len(name) || name[i] == '/' {
+			if _, err := syscall.Readlink(name[:i], buf[:]); err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
@@ -269,9 +270,51 @@ func (p *parser) derived(main string) {
 }
 
 // removesCounts reports whether the compiler removes the counts of a program's earlier runs: gcc does, if the command chooses what
-// is random in an object. The object then has no stamp of its own, so the program could not tell other counts from its own.
+// is random in an object. The object then has no stamp of its own, so the program could not tell other counts from its own. A compile
+// that uses counts leaves them alone.
 func (p *parser) removesCounts() bool {
-	return p.Driver.Family == GCC && p.extra.wants(coverage) && !p.extra.profile && p.seeded()
+	return p.Driver.Family == GCC && p.testsCoverage() && !p.usesCounts() && p.seeded()
+}
+
+// testsCoverage reports whether gcc writes what a program's counts mean, by an option that makes every version do so.
+func (p *Plan) testsCoverage() (tests bool) {
+	for _, o := range p.options {
+		switch o.words[0] {
+		case "--coverage", "-coverage":
+			return true // the driver says so after all other flags
+		case "-ftest-coverage", "--test-coverage":
+			tests = true
+		case "-fno-test-coverage", "--no-test-coverage":
+			tests = false
+		}
+	}
+	return tests
+}
+
+// coversMore reports whether gcc counts conditions or paths. gcc 16 then writes what the counts mean as well.
+func (p *Plan) coversMore() bool {
+	return slices.ContainsFunc(p.options, func(o option) bool {
+		return o.class == coverage && (strings.Contains(o.words[0], "condition") || strings.Contains(o.words[0], "path"))
+	})
+}
+
+// usesCounts reports whether gcc compiles with the counts of an earlier run, or with samples of it.
+func (p *Plan) usesCounts() bool {
+	implied, said, uses := false, false, false
+	for _, o := range p.options {
+		name, _, _ := strings.Cut(o.words[0], "=")
+		switch name {
+		case "-fprofile-use", "-fauto-profile", "--profile-use", "--auto-profile":
+			implied = true
+		case "-fno-profile-use", "-fno-auto-profile", "--no-profile-use", "--no-auto-profile":
+			implied = false
+		case "-fbranch-probabilities", "--branch-probabilities":
+			said, uses = true, true
+		case "-fno-branch-probabilities", "--no-branch-probabilities":
+			said, uses = true, false
+		}
+	}
+	return said && uses || !said && implied
 }
 
 // seeded reports whether the command chooses what is random in an object of gcc's.

@@ -150,13 +150,13 @@ func flagFits(w string) bool {
 // numbered lists the flags of flags.go whose values are numbers, without their hyphen, sorted.
 // The values of the others are names.
 const numbered = "" +
-	" fabi-compat-version fabi-version falign-functions falign-jumps falign-labels falign-loops faligned-new fanalyzer-verbosity" +
+	" fabi-compat-version fabi-version falign-functions falign-jumps falign-labels falign-loops faligned-new falloc-token-max fanalyzer-verbosity" +
 	" fasan-shadow-offset fbracket-depth fcaret-diagnostics-max-lines fconcepts-diagnostics-depth fconstexpr-backtrace-limit" +
 	" fconstexpr-cache-depth fconstexpr-depth fconstexpr-loop-limit fconstexpr-ops-limit fconstexpr-steps fdebug-default-version" +
-	" fdiagnostics-column-origin fdiagnostics-minimum-margin-width ferror-limit finline-limit finline-max-stacksize flifetime-dse" +
+	" fdiagnostics-column-origin fdiagnostics-minimum-margin-width fdiagnostics-show-context ferror-limit finline-limit finline-max-stacksize flifetime-dse" +
 	" fmacro-backtrace-limit fmax-errors fmax-include-depth fmax-tokens fmax-type-align fmcdc-max-conditions fmcdc-max-test-vectors" +
-	" fmessage-length fmin-function-alignment fnew-alignment foperator-arrow-depth fpack-struct fpatchable-function-entry" +
-	" fsanitize-undefined-strip-path-components fsched-stalled-insns fsched-stalled-insns-dep fspell-checking-limit ftabstop" +
+	" fmessage-length fmin-function-alignment fnew-alignment foperator-arrow-depth fpack-struct fpatchable-function-entry fpath-coverage-limit" +
+	" fsanitize-coverage-stack-depth-callback-min fsanitize-undefined-strip-path-components fsched-stalled-insns fsched-stalled-insns-dep fspell-checking-limit ftabstop" +
 	" ftemplate-backtrace-limit ftemplate-depth ftrack-macro-expansion ftree-parallelize-loops ftree-vectorizer-verbose" +
 	" ftrivial-auto-var-init-max-size ftrivial-auto-var-init-stop-after fxray-instruction-threshold malign-branch-boundary" +
 	" malign-functions malign-jumps malign-loops mblock-compare-inline-limit mblock-move-inline-limit mbranch-cost" +

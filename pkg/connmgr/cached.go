@@ -59,7 +59,7 @@ func (c *client) names(k *known.Job) *names {
 		dir = c.m.checkouts.Of(c.lease.Cwd)
 	}
 	if base, is := move.Of(dir); is {
-		if body, is := base.Command(k.Body); is {
+		if body, is := base.Command(k.Body, move.NamesTypes(c.compiler.Family, c.compiler.Major, k.Body.Language)); is {
 			n.body = body
 			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(string(base), base.Hide)), base
 		}

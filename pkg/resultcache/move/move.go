@@ -91,7 +91,7 @@ func part(c byte) bool {
 // to have names as they are.
 var barred = []string{"-gsplit-dwarf", "-funique", "-fuse-cuid", "-fprofile", "-ftest-coverage", "--coverage", "-coverage", "-flto", "-save-temps", "--save-temps",
 	"-fdump", "-fmodules", "-fcoverage", "-fbranch", "-fauto-profile", "-gz", "-gmodules", "-fsave-optimization-record", "-foptimization-record",
-	"-fembed-bitcode", "-emit-llvm", "-frandom-seed", "-fdebug-types-section", "-gcodeview", "-fcallgraph-info", "-grecord", "-frecord", "-gcommand"}
+	"-fembed-bitcode", "-emit-llvm", "-fcanon-prefix-map", "-frandom-seed", "-fdebug-types-section", "-gcodeview", "-fcallgraph-info", "-grecord", "-frecord", "-gcommand"}
 
 // matching are options by which the result depends on parts of the names of files: on whether they match a pattern, or on
 // how many directories they have. No map applies to that.
@@ -103,9 +103,16 @@ func begins(w string, list []string) bool {
 	return slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(w, o) })
 }
 
+// NamesTypes reports whether a compiler calls types without a name after the place where they are, with no regard to maps: clang
+// before 19 does, as in __PRETTY_FUNCTION__ of a template whose argument is a lambda. The program can compute the length of that.
+// In C, only a function whose parameter is such a type, which no other can call, would show one.
+func NamesTypes(family string, major int, language string) bool {
+	return family == "clang" && major < 19 && strings.Contains(language, "++")
+}
+
 // Command returns the command of a job without its base, for a resultcache.Key. ok is false if its result may
-// depend on where the base is, whatever its outputs look like.
-func (b Base) Command(body *job.Body) (c *job.Body, ok bool) {
+// depend on where the base is, whatever its outputs look like. namesTypes is what NamesTypes says of the compiler.
+func (b Base) Command(body *job.Body, namesTypes bool) (c *job.Body, ok bool) {
 	if body.Cwd != string(b) && !strings.HasPrefix(body.Cwd, string(b)+"/") {
 		return nil, false
 	}
@@ -140,7 +147,7 @@ func (b Base) Command(body *job.Body) (c *job.Body, ok bool) {
 			named = named || b.Hide(kv) != kv
 		}
 	}
-	if named && (!mapped || matched) || b.debugged(body) {
+	if named && (!mapped || matched || namesTypes) || b.debugged(body) {
 		return nil, false
 	}
 	d := *body
