@@ -145,6 +145,7 @@ func ModeWords(args []string) (words []string, exact bool) {
 			if i++; i < len(args) {
 				words = append(words, w, args[i])
 			}
+		case hasPrefix(w, "-fthinlto-index="): // of each part of a link another one, which determines nothing
 		case hasPrefix(w, "--target=", "-flto", "-fembed-bitcode", "-fthinlto", "-fsplit-lto", "-funified-lto"),
 			w == "-fno-lto", w == "-ffat-lto-objects", w == "-fno-fat-lto-objects", w == "-emit-llvm", w == "-EB", w == "-EL":
 			words = append(words, w)

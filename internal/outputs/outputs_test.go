@@ -69,6 +69,7 @@ func TestModeWords(t *testing.T) {
 		{"--target=arm-linux-gnueabihf -c x.c", "--target=arm-linux-gnueabihf", true},
 		{"-target arm64-linux -mllvm -x86-asm -c x.c", "-target arm64-linux", true},
 		{"-x c++ -c x", "", true},
+		{"--target=x86_64-linux -fthinlto-index=x.1.2.thinlto.bc -c x.o", "--target=x86_64-linux", true},
 		{"-Wa,--32 -c x.c", "", false},
 		{"-Xclang -emit-llvm-bc -c x.c", "", false},
 	} {

@@ -237,13 +237,22 @@ func (b *bench) linked(l ltoLink) error {
 	parts, own := median(backends), median(steps)
 	for _, s := range []*side{local, cold, kept} {
 		fmt.Printf("# %s, %s: wall %.2f s; CPU of the build host %.2f s, of them manager %.2f; of the host %.2f\n", l.name, s.name,
-			median(s.wall)/1e3, median(s.near())/1e3, median(s.mgr)/1e3, median(s.far)/1e3)
+			median(s.wall)/1e3, median(b.nearAll(s))/1e3, median(s.mgr)/1e3, median(s.far)/1e3)
 	}
 	fmt.Printf("# %s: its own steps %.2f s of CPU, compiles of its parts %.2f\n", l.name, own/1e3, parts/1e3)
-	b.table.ratio(l.id, "build host's CPU beyond the link's own steps, "+l.name, "s", (median(cold.near())-own)/1e3, parts/1e3, "<= 0.25")
-	b.table.ratio(l.id, "the same, one source changed", "s", (median(kept.near())-own)/1e3, parts/1e3, "<= 0.15")
+	b.table.ratio(l.id, "build host's CPU beyond the link's own steps, "+l.name, "s", (median(b.nearAll(cold))-own)/1e3, parts/1e3, "<= 0.25")
+	b.table.ratio(l.id, "the same, one source changed", "s", (median(b.nearAll(kept))-own)/1e3, parts/1e3, "<= 0.15")
 	b.table.ratio(l.id, "with the host's CPU", "s", (median(kept.cpu)-own)/1e3, parts/1e3, "<= 0.15")
 	return nil
+}
+
+// nearAll returns what the build host spent each time, in ms, with the compilers that the manager asks something. Without control groups
+// these are missing.
+func (b *bench) nearAll(s *side) []float64 {
+	if b.acct.exact {
+		return diff(s.cpu, s.far)
+	}
+	return s.near()
 }
 
 // P29: linkJobs compiles on linkPlaces places.
@@ -319,8 +328,8 @@ func (b *bench) waiting() error {
 		return err
 	}
 	fmt.Printf("# P29, %d compiles on %d places: %s; CPU of the build host %.2f ms a job, of it the manager %.2f; of the host %.2f\n", linkJobs, linkPlaces, places,
-		median(s.near())/linkJobs, median(s.mgr)/linkJobs, median(s.far)/linkJobs)
+		median(b.nearAll(s))/linkJobs, median(s.mgr)/linkJobs, median(s.far)/linkJobs)
 	b.table.ratio("P29", fmt.Sprintf("wall of %d compiles that only take time on %d places; the ideal", linkJobs, linkPlaces), "s", median(s.wall)/1e3, ideal/1e3, "<= 1.15")
-	b.table.note("P29", "CPU of the build host for each", fmt.Sprintf("%.2f ms", median(s.near())/linkJobs), "", "<= 5 ms")
+	b.table.note("P29", "CPU of the build host for each", fmt.Sprintf("%.2f ms", median(b.nearAll(s))/linkJobs), "", "<= 5 ms")
 	return nil
 }
