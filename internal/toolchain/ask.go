@@ -2,7 +2,9 @@ package toolchain
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,7 +54,12 @@ func (f *finding) run(path string, args ...string) (string, error) {
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	err = cmd.Run()
 	if ctx.Err() != nil {
+		f.unanswered = cmp.Or(f.unanswered, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), context.Cause(ctx)))
 		return "", context.Cause(ctx)
+	}
+	var ended *exec.ExitError
+	if err != nil && (!errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL) {
+		f.unanswered = cmp.Or(f.unanswered, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)) // there was no memory, or no process
 	}
 	printed, readErr := io.ReadAll(io.NewSectionReader(out, 0, printMax))
 	if readErr != nil {

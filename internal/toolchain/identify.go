@@ -32,6 +32,7 @@ type finding struct {
 	configDirs []string        // where a clang looks for configuration files, beside its own directory
 	static     []string        // programs without a loader: scripts among them
 	dirs       []string        // in which the driver looks for programs, before PATH
+	unanswered error           // of the first question that has got no answer, which says nothing of the compiler
 }
 
 // newFinding returns a finding that runs programs in an environment.
@@ -47,8 +48,17 @@ func newFinding(ctx context.Context, limit time.Duration, home string, env Env) 
 	return f
 }
 
-// identify does the work of Identify, without a cache of results.
+// identify does the work of Identify, without a cache of results. On a machine so busy that a driver does not answer in time, a question
+// that is allowed to fail must not be taken for one that did: the compiler would be another one than on other machines.
 func identify(ctx context.Context, limit time.Duration, s *sums, home, path string, env Env) (*finding, error) {
+	f, err := find(ctx, limit, s, home, path, env)
+	if err == nil && f.unanswered != nil {
+		err = fmt.Errorf("identify compiler: %w", f.unanswered)
+	}
+	return f, err
+}
+
+func find(ctx context.Context, limit time.Duration, s *sums, home, path string, env Env) (*finding, error) {
 	f := newFinding(ctx, limit, home, env)
 	f.sums, f.stamps = s, map[string]stamp{path: stampOf(path)}
 	f.tc.Exec = path

@@ -315,6 +315,39 @@ func TestIdentifyObeysContext(t *testing.T) {
 	}
 }
 
+// TestUnanswered: a driver that is killed while it is asked something, as one that does not answer in time is, has not said no. The next
+// time, it is what it would have been.
+func TestUnanswered(t *testing.T) {
+	dir := t.TempDir()
+	real := fakeGCC(t, dir, "real")
+	path, killed := filepath.Join(dir, "gcc"), filepath.Join(dir, "killed")
+	write(t, path, "#!/bin/sh\nread word <"+killed+"\n[ \"$1\" != \"$word\" ] || kill -9 $$\nexec "+real+" \"$@\"\n")
+	write(t, killed, "none\n")
+	want := identifyOK(t, &Cache{}, path)
+	asked := map[string]bool{}
+	b, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		asked[strings.Fields(line)[0]] = true
+	}
+	if len(asked) < 8 {
+		t.Fatalf("asked only %v", asked)
+	}
+	for word := range asked {
+		var c Cache
+		write(t, killed, word+"\n")
+		if tc, err := c.Identify(t.Context(), path); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("killed at %s: %v, %v", word, tc.ID == want.ID, err)
+		}
+		write(t, killed, "none\n")
+		if got := identifyOK(t, &c, path); got.ID != want.ID {
+			t.Errorf("after it was killed at %s, it is another compiler", word)
+		}
+	}
+}
+
 // TestDriverLeavesAProcess has a driver, a script around the real one, that starts
 // something which outlives it with the driver's outputs open.
 func TestDriverLeavesAProcess(t *testing.T) {
