@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/quick"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/typed"
 )
 
@@ -260,7 +261,7 @@ func (f *flow) fill() (*ipc.Submit, string) {
 
 // do runs the job and accounts for it, locally and with the manager.
 func (f *flow) do() int {
-	f.rec.start = time.Now()
+	f.rec.start = quick.Began()
 	code := f.run()
 	if s := f.in.caught(); s != 0 && f.rec.local == 0 {
 		// Interrupted before anything was done: there is no job to report.

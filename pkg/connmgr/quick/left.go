@@ -1,6 +1,12 @@
 package quick
 
-import "github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+import (
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
 
 // left is what the beginning of this process leaves to the rest of it.
 var left struct {
@@ -10,6 +16,8 @@ var left struct {
 	to   int
 	fds  [maxFDs]int32
 	n    int // of fds
+
+	began int64 // when, in nanoseconds of the monotonic clock; 0: not so
 }
 
 // maxFDs is how many descriptors are taken from the manager, which sends two at most.
@@ -28,6 +36,19 @@ func Left() *ipc.Conn {
 	c := ipc.Adopt(left.fd, left.in[left.from:left.to], fds)
 	left.fd = 0
 	return c
+}
+
+// Began returns when the process has begun: where the manager was asked, the runtime has only started with its answer.
+func Began() time.Time {
+	now := time.Now()
+	const monotonic = 1
+	var ts syscall.Timespec
+	if left.began != 0 {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&ts)), 0); errno == 0 {
+			return now.Add(time.Duration(left.began - ts.Nano()))
+		}
+	}
+	return now
 }
 
 // start is where the wrapper's process begins, if it is linked with `-ldflags '-E .../quick.start'`. It does not return.

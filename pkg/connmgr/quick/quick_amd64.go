@@ -39,6 +39,7 @@ var started struct {
 // run is all of it. It ends the process, or returns for the runtime to start.
 func run() {
 	clock(&started.seconds, &started.nanosecs)
+	left.began = started.seconds*1e9 + started.nanosecs
 	if !readStack() || !ordinary() || !findSocket() || !connect() {
 		return
 	}

@@ -5,6 +5,7 @@ package quick
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -93,6 +95,7 @@ type answer struct {
 	place   bool
 	exit    uint8
 	hangsUp bool
+	after   time.Duration
 }
 
 type placed struct {
@@ -144,6 +147,7 @@ func (m *manager) serve(c *ipcserver.Conn, a *answer) {
 				return
 			}
 			frame = a.first
+			time.Sleep(a.after)
 		case ipc.KindLease:
 			said += "lease "
 		case ipc.KindFinish:
@@ -234,6 +238,28 @@ func TestReport(t *testing.T) {
 				t.Errorf("the manager was sent %s", asks)
 			}
 		})
+	}
+}
+
+// TestRecords: what the rest of the wrapper records begins when the process does, not with the runtime.
+func TestRecords(t *testing.T) {
+	const after = 300 * time.Millisecond
+	m := newManager(t, &answer{place: true, after: after, files: []placed{object(ipc.PlacedUnlinked, "", "new")}})
+	if err := os.WriteFile(m.path("a.c"), []byte("int a;\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := m.command("-c", "a.c")
+	cmd.Env = append(cmd.Env, "RDISTCC_TRACE="+m.path("trace"))
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(m.path("trace"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ MS struct{ Total float64 } }
+	if err := json.Unmarshal(text, &got); err != nil || got.MS.Total < float64(after.Milliseconds()) {
+		t.Errorf("%v: total %v ms, of which the manager took %v", err, got.MS.Total, after)
 	}
 }
 
