@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -165,12 +166,17 @@ func odd(w string) bool {
 // part returns a segment of a result, which must have passed Result.
 func part(mem []byte, s job.Segment) []byte { return mem[s.Off:][:s.Len] }
 
-// isTrace reports whether an output is a time trace of the compiler, of which no two are equal.
-func isTrace(body *job.Body, out *unit.Output) bool {
+// varies reports whether an output is another one each time: a time trace of the compiler, or clang's optimization record, which
+// (up to 22 at least) names one of several reasons by the order of addresses in the compiler's memory.
+func varies(body *job.Body, out *unit.Output) bool {
 	if out.Kind != unit.OutputSide {
 		return false
 	}
 	for _, w := range body.Args {
+		if strings.HasPrefix(w, "-fsave-optimization-record") && strings.Contains(path.Base(out.Name), ".opt.") ||
+			w == "-foptimization-record-file="+out.Name {
+			return true
+		}
 		rest, ok := strings.CutPrefix(w, "-ftime-trace")
 		if ok && (rest == "" && strings.HasSuffix(out.Name, ".json") || strings.HasPrefix(rest, "=") && strings.HasPrefix(out.Name, rest[1:])) {
 			return true
@@ -180,7 +186,7 @@ func isTrace(body *job.Body, out *unit.Output) bool {
 }
 
 // Differ returns in a word or two what differs between two hosts' results x and y for the same body, or "" if
-// they are equal; time traces and the order of imports in rules for make do not count, nor do the contents of compiled modules, which
+// they are equal; time traces, optimization records of clang and the order of imports in rules for make do not count, nor do the contents of compiled modules, which
 // gcc dates, and of which clang does not always make the same. Their data are in memX and memY; both must have passed Result.
 func Differ(body *job.Body, x *job.Result, memX []byte, y *job.Result, memY []byte) string {
 	same := func(s, t job.Segment) bool { return bytes.Equal(part(memX, s), part(memY, t)) }
@@ -203,7 +209,7 @@ func Differ(body *job.Body, x *job.Result, memX []byte, y *job.Result, memY []by
 			}
 			found = true
 			out := &body.Outputs[f.Index]
-			if f.Exec != g.Exec || !same(f.Segment, g.Segment) && !isTrace(body, out) && out.Kind != unit.OutputModule &&
+			if f.Exec != g.Exec || !same(f.Segment, g.Segment) && !varies(body, out) && out.Kind != unit.OutputModule &&
 				(out.Kind != unit.OutputDependency || !outputs.SameRules(part(memX, f.Segment), part(memY, g.Segment))) {
 				return out.Name
 			}

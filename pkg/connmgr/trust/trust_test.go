@@ -65,7 +65,8 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// TestTracesDiffer: two hosts that took different times for the same do not distrust each other.
+// TestTracesDiffer: two hosts that took different times for the same do not distrust each other, nor for what clang says of its
+// optimizations.
 func TestTracesDiffer(t *testing.T) {
 	memX, memY := []byte("objecttrace 1"), []byte("objecttrace 2")
 	r := &job.Result{Files: []job.File{{Segment: job.Segment{Len: 6}}, {Index: 1, Segment: job.Segment{Off: 6, Len: 7}}}}
@@ -76,6 +77,11 @@ func TestTracesDiffer(t *testing.T) {
 		{"-ftime-trace", "x.dwo", "x.dwo"},
 		{"-ftime-trace=t", "x.json", "x.json"},
 		{"-O2", "x.json", "x.json"},
+		{"-fsave-optimization-record", "x.opt.yaml", ""},
+		{"-fsave-optimization-record=bitstream", "d/x.opt.bitstream", ""},
+		{"-fsave-optimization-record", "x.opt-record.json.gz", "x.opt-record.json.gz"}, // gcc's
+		{"-foptimization-record-file=r", "r", ""},
+		{"-O2", "x.opt.yaml", "x.opt.yaml"},
 	} {
 		body := &job.Body{Args: []string{"-c", c.word}, Outputs: []unit.Output{{Name: "x.o"}, {Kind: unit.OutputSide, Name: c.name, Optional: true}}}
 		if got := Differ(body, r, memX, r, memY); got != c.want {
