@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
@@ -273,7 +275,10 @@ func TestStorageCrowd(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if !r.m.values.TryAcquire(maxValues) {
-		t.Error("room is lost")
+	// The room of a value is free shortly after its answer.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := r.m.values.Acquire(ctx, maxValues); err != nil {
+		t.Errorf("room is lost: %v", err)
 	}
 }
