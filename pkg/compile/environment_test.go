@@ -92,19 +92,22 @@ func TestVariablesRead(t *testing.T) {
 				}
 				cmd := exec.Command(compiler, append(strings.Fields(words), "-c", source, "-o", dir+"/a.o")...)
 				cmd.Env = append(os.Environ(), "LD_PRELOAD="+tell, "TELL="+log)
-				_ = cmd.Run() // a version may lack a target
-			}
-			b, _ := os.ReadFile(log)
-			for name := range strings.Lines(string(b)) {
-				if name = strings.TrimSpace(name); name != "" {
-					asked++
-					if !slices.Contains(known, name) {
-						t.Errorf("%s asks for %s", compiler, name)
-						known = append(known, name)
+				err := cmd.Run()
+				b, _ := os.ReadFile(log)
+				_ = os.Remove(log)
+				if err != nil {
+					continue // a version lacks a target, or has crashed, after which a program asks that looks for symbols
+				}
+				for name := range strings.Lines(string(b)) {
+					if name = strings.TrimSpace(name); name != "" {
+						asked++
+						if !slices.Contains(known, name) {
+							t.Errorf("%s asks for %s", compiler, name)
+							known = append(known, name)
+						}
 					}
 				}
 			}
-			_ = os.Remove(log)
 		}
 	}
 	if asked == 0 {
