@@ -1,12 +1,14 @@
 package ctl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -55,15 +57,17 @@ func (a *asker) compile(wrapper string, words []string, done <-chan struct{}) bo
 		return false // the wrapper starts a manager, or says why there is none
 	}
 	defer conn.Close()
+	var watch sync.WaitGroup
 	answered := make(chan struct{})
+	defer watch.Wait()
 	defer close(answered)
-	go func() {
+	watch.Go(func() {
 		select {
 		case <-done:
 			conn.Interrupt()
 		case <-answered:
 		}
-	}()
+	})
 	m := a.whole
 	m.Words = strings.Join(append([]string{wrapper}, words...), "\x00") + "\x00"
 	frame := m.Append(nil)
@@ -108,7 +112,7 @@ func (a *asker) tell(line string) error {
 		return err
 	}
 	_, err = f.WriteString(line)
-	return errors.Join(err, f.Close())
+	return cmp.Or(err, f.Close())
 }
 
 // errNoFile says that something is in the place of a result that is no file.

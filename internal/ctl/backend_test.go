@@ -148,6 +148,18 @@ func TestDistributedByTheManager(t *testing.T) {
 	}
 }
 
+// TestDistributedReport: a report that cannot be written costs a line, not the link.
+func TestDistributedReport(t *testing.T) {
+	s := newShell(t)
+	a := &answers{t: t, answer: placed(ipc.PlacedInPlace, "object")}
+	a.serve(s)
+	file := s.distributed("exit 9", 1)
+	for report, want := range map[string]string{"/dev/full": "no space left on device", filepath.Join(s.dir, "none/report"): "no such file or directory"} {
+		s.env["RDISTCC_REPORT"] = report
+		s.want(0, "", "rdistcc: RDISTCC_REPORT="+report+": "+want+"\n", "dtlto", file)
+	}
+}
+
 // TestDistributedByTheWrapperAfterAll: whatever the manager does not answer with a result, or cannot be placed, is the wrapper's; if the
 // manager leaves a command to the wrapper, it is not asked about the others.
 func TestDistributedByTheWrapperAfterAll(t *testing.T) {
