@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,11 +79,23 @@ func (s *shell) ctl() *ctl {
 // run types a subcommand.
 func (s *shell) run(args ...string) (code int, out, errOut string) {
 	s.t.Helper()
-	var o, e bytes.Buffer
+	var o, e printed
 	c := s.ctl()
 	c.out, c.err = &o, &e
 	code = c.run(args)
-	return code, o.String(), e.String()
+	return code, o.text.String(), e.text.String()
+}
+
+// printed is what several programs print at a time.
+type printed struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
 }
 
 // want types a subcommand, and holds exit code and the texts against it.
