@@ -2,9 +2,9 @@ package ctl
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"strings"
@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -47,7 +48,7 @@ func (c *ctl) newAsker(wrapper string, env []string) *asker {
 
 // compile has the manager do one compile, and reports whether it has: in silence and with success, all files in their places. Otherwise
 // nothing has happened that the wrapper could not begin again.
-func (a *asker) compile(wrapper string, words []string, done <-chan struct{}) bool {
+func (a *asker) compile(ctx context.Context, wrapper string, words []string) bool {
 	if a == nil || a.none.Load() {
 		return false
 	}
@@ -63,7 +64,7 @@ func (a *asker) compile(wrapper string, words []string, done <-chan struct{}) bo
 	defer close(answered)
 	watch.Go(func() {
 		select {
-		case <-done:
+		case <-ctx.Done():
 			conn.Interrupt()
 		case <-answered:
 		}
@@ -88,10 +89,10 @@ func (a *asker) compile(wrapper string, words []string, done <-chan struct{}) bo
 	if err != nil {
 		return false
 	}
-	sink := os.NewFile(uintptr(fds[0]), "sink")
-	defer sink.Close()
+	defer unix.Close(fds[0])
 	for _, f := range p.Files {
-		if place(f, sink) != nil {
+		how := compile.Placing{Dir: f.Dir, Temp: f.Temp, Unlinks: f.How == ipc.PlacedUnlinked}
+		if how.Write(f.Name, fds[0], int64(f.Off), int64(f.Len)) != nil {
 			return false // the wrapper says why
 		}
 	}
@@ -113,45 +114,4 @@ func (a *asker) tell(line string) error {
 	}
 	_, err = f.WriteString(line)
 	return cmp.Or(err, f.Close())
-}
-
-// errNoFile says that something is in the place of a result that is no file.
-var errNoFile = errors.New("no regular file")
-
-// place writes a file of the sink to its place, as compile.Place does. If that fails, nothing that it made is left.
-func place(f ipc.Placed, sink io.ReaderAt) error {
-	to, flags := f.Name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC
-	keeps := false
-	switch fi, err := os.Lstat(f.Name); {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return err
-	case !fi.Mode().IsRegular():
-		return errNoFile
-	default:
-		if err := unix.Access(f.Name, unix.W_OK); err != nil {
-			return err
-		}
-		keeps = f.How == ipc.PlacedInPlace || f.How == ipc.PlacedUnlinked && fi.Size() == 0
-		if f.How == ipc.PlacedUnlinked && !keeps {
-			if err := os.Remove(f.Name); err != nil {
-				return err
-			}
-		}
-	}
-	if f.How == ipc.PlacedRenamed {
-		to, flags, keeps = f.Temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, false
-	}
-	out, err := os.OpenFile(to, flags, 0o666)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, io.NewSectionReader(sink, int64(f.Off), int64(f.Len)))
-	if err = errors.Join(err, out.Close()); err == nil && f.How == ipc.PlacedRenamed {
-		err = os.Rename(f.Temp, f.Name)
-	}
-	if err != nil && !keeps {
-		_ = os.Remove(to)
-	}
-	return err
 }

@@ -148,9 +148,9 @@ func (c *ctl) dtlto(file string) error {
 	if !all.shared {
 		slices.SortStableFunc(all.Jobs, func(x, y backend) int { return cmp.Compare(sizes[y.Outputs[0]], sizes[x.Outputs[0]]) })
 	}
-	manager := c.newAsker(wrapper, env)
-	if all.why != "" {
-		manager = nil
+	var manager *asker
+	if all.why == "" {
+		manager = c.newAsker(wrapper, env)
 	}
 	compiles, ctx := errgroup.WithContext(ctx)
 	compiles.SetLimit(min(max(places, 1), maxBackends))
@@ -160,7 +160,7 @@ func (c *ctl) dtlto(file string) error {
 				return context.Cause(ctx)
 			}
 			words := slices.Concat(all.Common.Args, j.Args)
-			if manager.compile(wrapper, words, ctx.Done()) {
+			if manager.compile(ctx, wrapper, words) {
 				return made(words, j.Outputs)
 			}
 			return c.compileBackend(ctx, wrapper, env, words, j.Outputs)

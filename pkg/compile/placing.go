@@ -28,3 +28,15 @@ func (p *Plan) Placing(out unit.Output, pid int) (how Placing, ok bool) {
 	}
 	return how, !p.MakesWay(out) && !p.removesFor(out)
 }
+
+// Write places length bytes at offset off of the file fd in the file name, as Place does. Placing must have returned how for it.
+func (how Placing) Write(name string, fd int, off, length int64) error {
+	manner := inPlace
+	switch {
+	case how.Temp != "":
+		manner = renamed
+	case how.Unlinks:
+		manner = unlinked
+	}
+	return place(name, manner, fd, off, length)
+}

@@ -186,8 +186,8 @@ func varies(body *job.Body, out *unit.Output) bool {
 }
 
 // Differ returns in a word or two what differs between two hosts' results x and y for the same body, or "" if
-// they are equal; time traces, optimization records of clang and the order of imports in rules for make do not count, nor do the contents of compiled modules, which
-// gcc dates, and of which clang does not always make the same. Their data are in memX and memY; both must have passed Result.
+// they are equal; time traces, optimization records of clang and the order of imports in rules for make do not count, nor do the contents of
+// compiled modules, which gcc dates, and of which clang does not always make the same. Their data are in memX and memY; both must have passed Result.
 func Differ(body *job.Body, x *job.Result, memX []byte, y *job.Result, memY []byte) string {
 	same := func(s, t job.Segment) bool { return bytes.Equal(part(memX, s), part(memY, t)) }
 	switch {
