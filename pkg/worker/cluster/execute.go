@@ -69,6 +69,8 @@ func (c *Cluster) runOn(ctx context.Context, cmd *Command, base *directory) (*Ou
 	if err != nil {
 		return nil, err
 	}
+	// By which the cluster's own tools find it.
+	c.o.Log.Debug("action", "digest", a.digest.Hash, "size", a.digest.SizeBytes, "outputs", cmd.Outputs)
 	var until time.Time // zero: nothing was lost yet
 	for evicted := 0; ; {
 		if err := c.provide(ctx, a.blobs); err != nil {
