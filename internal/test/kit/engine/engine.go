@@ -13,6 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	repb "github.com/bazelbuild/remote-apis/build/bazel/remote/execution/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/rdistcc/rdistcc/internal/test/kit/debsrc"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
@@ -76,4 +80,46 @@ func (e *Engine) Stop() error {
 	err := syscall.Kill(-e.cmd.Process.Pid, syscall.SIGKILL)
 	_ = e.cmd.Wait() // killed
 	return err
+}
+
+// Client asks a server for actions that it knows, and does nothing else.
+type Client struct{ conn *grpc.ClientConn }
+
+// Dial returns a client of the server at addr. The caller closes it.
+func Dial(addr string) (*Client, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	return &Client{conn}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Execute has an action executed, whatever the server has cached, and waits for its end. size is that of the Action, in bytes. A command
+// that fails is an error.
+func (c *Client) Execute(ctx context.Context, hash string, size int64) error {
+	s, err := repb.NewExecutionClient(c.conn).Execute(ctx, &repb.ExecuteRequest{ActionDigest: &repb.Digest{Hash: hash, SizeBytes: size},
+		SkipCacheLookup: true, DigestFunction: repb.DigestFunction_SHA256})
+	if err != nil {
+		return err
+	}
+	for {
+		op, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if !op.Done {
+			continue
+		}
+		var r repb.ExecuteResponse
+		if err := op.GetResponse().UnmarshalTo(&r); err != nil {
+			return err
+		}
+		if r.GetStatus().GetCode() != 0 || r.GetResult().GetExitCode() != 0 {
+			return fmt.Errorf("the action: %v, exit %d", r.GetStatus(), r.GetResult().GetExitCode())
+		}
+		return nil
+	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,10 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"time"
-
-	repb "github.com/bazelbuild/remote-apis/build/bazel/remote/execution/v2"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/engine"
 )
@@ -56,23 +51,22 @@ func (b *bench) clusters() error {
 	if err := b.turn("P31", sides, -1, farms[0]); err != nil { // the compiler has been uploaded
 		return err
 	}
-	action, err := lastAction(farms[0].daemons[0].log)
+	last, err := lastAction(farms[0].daemons[0].log)
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(e.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	client, err := engine.Dial(e.Addr)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	client := repb.NewExecutionClient(conn)
+	defer client.Close()
 	var alone []float64
 	for round := -warmup; round < b.rounds; round++ {
 		if err := b.turn("P31", sides, round, farms[0]); err != nil {
 			return err
 		}
 		began := time.Now()
-		if err := executed(b.ctx, client, action); err != nil {
+		if err := client.Execute(b.ctx, last.hash, last.size); err != nil {
 			return err
 		}
 		wall := ms(time.Since(began))
@@ -95,11 +89,17 @@ func (b *bench) clusters() error {
 	return nil
 }
 
+// action is the digest of one.
+type action struct {
+	hash string
+	size int64
+}
+
 // aDigest finds in a daemon's log which actions it has had executed.
 var aDigest = regexp.MustCompile(`msg=action digest=([0-9a-f]{64}) size=([0-9]+)`)
 
 // lastAction returns the last action in a daemon's log.
-func lastAction(log string) (*repb.Digest, error) {
+func lastAction(log string) (*action, error) {
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return nil, err
@@ -110,30 +110,5 @@ func lastAction(log string) (*repb.Digest, error) {
 	}
 	last := all[len(all)-1]
 	n, err := strconv.ParseInt(string(last[2]), 10, 64)
-	return &repb.Digest{Hash: string(last[1]), SizeBytes: n}, err
-}
-
-// executed has an action executed, and waits for its end.
-func executed(ctx context.Context, client repb.ExecutionClient, action *repb.Digest) error {
-	s, err := client.Execute(ctx, &repb.ExecuteRequest{ActionDigest: action, SkipCacheLookup: true, DigestFunction: repb.DigestFunction_SHA256})
-	if err != nil {
-		return err
-	}
-	for {
-		op, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		if !op.Done {
-			continue
-		}
-		var r repb.ExecuteResponse
-		if err := op.GetResponse().UnmarshalTo(&r); err != nil {
-			return err
-		}
-		if r.GetStatus().GetCode() != 0 || r.GetResult().GetExitCode() != 0 {
-			return fmt.Errorf("the cluster's own: %v", &r)
-		}
-		return nil
-	}
+	return &action{string(last[1]), n}, err
 }
