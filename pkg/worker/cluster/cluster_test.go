@@ -410,6 +410,29 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// TestKeptFailure: a server that has the result of an action that failed runs it again, as the reason may have gone; others it answers by
+// what it has.
+func TestKeptFailure(t *testing.T) {
+	possible(t)
+	tc := gcc(t)
+	server := reapiserver.Start(t, reapiserver.Options{Execute: &reapiserver.Execution{KeepsFailures: true}})
+	c := open(t, Options{URL: "grpc://" + server.Addr, Cached: true})
+	for _, x := range []struct {
+		text   string
+		status int
+	}{{"int x;\n", 0}, {"int\n", 1}} {
+		for again := range 2 {
+			o, err := c.Run(t.Context(), compile(tc, x.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Exit != x.status || o.Cached != (again == 1 && x.status == 0) {
+				t.Errorf("%q, time %d: exit %d, from what the server has: %v", x.text, again, o.Exit, o.Cached)
+			}
+		}
+	}
+}
+
 // TestManyJobs: thousands of jobs at a time each get their own result, and leave nothing behind.
 func TestManyJobs(t *testing.T) {
 	const jobs, texts = 5000, 5

@@ -24,11 +24,12 @@ import (
 // Execution says how a server runs actions. They really run, on this machine: where, Root says.
 type Execution struct {
 	// Directory runs actions in their build directory only, as a worker does that shows its own root.
-	Directory bool
-	Platform  map[string]string // properties that actions must ask for
-	Low, High *semver.SemVer    // versions of the API; nil: it does not say
-	Disabled  bool              // it says that it runs none
-	NoSHA256  bool              // for actions
+	Directory     bool
+	Platform      map[string]string // properties that actions must ask for
+	Low, High     *semver.SemVer    // versions of the API; nil: it does not say
+	Disabled      bool              // it says that it runs none
+	NoSHA256      bool              // for actions
+	KeepsFailures bool              // it has results of actions that failed, too, as buildbox-casd does unless told otherwise
 	// Fault, if not nil, is asked for each execution, from 0 on.
 	Fault func(n int) Fault
 }
@@ -83,7 +84,7 @@ func (e *engine) had(r *repb.ExecuteRequest) *repb.ExecuteResponse {
 }
 
 func (e *engine) remember(r *repb.ExecuteRequest, answer *repb.ExecuteResponse) {
-	if result := answer.GetResult(); result != nil && result.ExitCode == 0 {
+	if result := answer.GetResult(); result != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.answers[r.ActionDigest.GetHash()] = result
@@ -178,7 +179,7 @@ func (s *Server) Execute(r *repb.ExecuteRequest, stream repb.Execution_ExecuteSe
 		defer close(op.done)
 		if op.answer = e.had(r); op.answer == nil {
 			op.answer = s.run(ctx, r.ActionDigest, fault)
-			if fault == None {
+			if fault == None && (op.answer.GetResult().GetExitCode() == 0 || s.o.Execute.KeepsFailures) {
 				e.remember(r, op.answer)
 			}
 		}
