@@ -99,6 +99,7 @@ func TestConfinedCompilers(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+cc, func(t *testing.T) {
+				part.SkipCase(t)
 				tools := toolchain(t, cc)
 				tr := confined(t, kind, Spec{Files: append(tools, programs(t, "objcopy")...), Dirs: headers(t, cc)})
 				file, text, list := "a.c", c, options
