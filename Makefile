@@ -81,7 +81,7 @@ PART   ?= 32
 define tested
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
+	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
 	@$(shared) && $(call tests,$(gotest) -timeout 60m) $(parts) $(TESTFLAGS) ./...
 endef
