@@ -68,8 +68,8 @@ skips = @none=; for t in clang gcc-11 aarch64-linux-gnu-gcc ccache cmake meson n
 	command -v $$t >/dev/null || [ -x "$$($(GO) env GOPATH)/bin/$$t" ] || none="$$none $$t"; done; \
 	[ -z "$$none" ] || echo "make $@: tests are skipped that need what is not installed (on Debian: make deps):$$none"
 
-# What a change is tested with: of the large suites, and of packages that do the same on every machine, one in 32, another one
-# each day (RDISTCC_TEST_PART).
+# What a change is tested with: of large tests, of the laboratory and of packages that do the same on every machine, one in 32,
+# another one each day (RDISTCC_TEST_PART).
 test: parts = -packages part -part $(PART) -hint 'all of it: make test-all'
 test:
 	$(tested)
@@ -81,7 +81,7 @@ PART   ?= 32
 define tested
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
+	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
 	@$(shared) && $(call tests,$(gotest) -timeout 60m) $(parts) $(TESTFLAGS) ./...
 endef
@@ -100,14 +100,14 @@ goenv  := CGO_ENABLED=0 GOFLAGS='$(strip $(shell $(GO) env GOFLAGS 2>/dev/null) 
 # Four packages at a time, as they wait more than they compute. `make lint` vets.
 gotest = -p 4 -vet=off -ldflags=-w
 
-# A quick look, in a minute: the tests' -short of the packages that most depends on, a quarter of those whose tests take turns, and
-# all of the packages that are changed and not committed.
+# A quick look, in a minute: the tests' -short of the packages that most depends on, an eighth of what takes turns, and all of the
+# packages that are changed and not committed.
 core    = . ./cmd/... ./lab/rdistcc-perf ./pkg/compile ./pkg/connmgr ./pkg/connmgr/link ./pkg/iwarp ./pkg/iwarp/rdmap ./pkg/scheduler ./pkg/worker ./pkg/worker/policy ./pkg/resultcache ./internal/inputs ./internal/job ./internal/sources ./internal/unit
 changed = $(filter-out ./deploy/helm/%,$(wildcard $(sort $(patsubst %/,./%,$(dir $(shell git diff --name-only HEAD -- '*/*.go' 2>/dev/null))))))
 short   = $(call tests,$(gotest) -short)
 check:
 	$(call need,$(GO) gcc g++)
-	@$(shared) && $(if $(changed),$(short) $(changed) &&) $(short) -part 4 $(filter-out $(changed),$(core))
+	@$(shared) && $(if $(changed),$(short) $(changed) &&) $(short) -part 8 $(filter-out $(changed),$(core))
 
 # How many lines of Go there are, without tests but for the last row. What the three programs link is asked of the go command.
 lines:
@@ -148,10 +148,9 @@ fuzz:
 lint:
 	$(call need,$(GO) gofmt git)
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "not gofmt'ed: $$bad" >&2; exit 1; }
-	$(goenv) $(GO) vet ./...
 	@if bin=$$(command -v golangci-lint || ls "$$($(GO) env GOPATH)/bin/golangci-lint" 2>/dev/null); then \
 		echo "$$bin run"; $(goenv) $$bin run ./...; \
-	else echo "make lint: golangci-lint is missing, left out (make deps)"; fi
+	else echo "make lint: golangci-lint is missing (make deps): go vet alone"; $(goenv) $(GO) vet ./...; fi
 
 bench: all
 	$(call need,$(GO) gcc)

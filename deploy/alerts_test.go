@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // TestAlerts: each alert fires when it should, and is quiet before.
 func TestAlerts(t *testing.T) {
+	part.Skip(t)
 	if _, err := exec.LookPath("promtool"); err != nil {
 		need.Skipf(t, need.Tools, "promtool is not installed (Debian package prometheus)")
 	}

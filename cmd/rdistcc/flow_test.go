@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -44,9 +45,18 @@ type bench struct {
 	env []string
 }
 
+// turn skips a test that runs commands if the run is a short one, and another day is its turn.
+func turn(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		part.Skip(t)
+	}
+}
+
 // newBench has no manager, and none can be started.
 func newBench(t *testing.T, env ...string) *bench {
 	t.Helper()
+	turn(t)
 	b := &bench{t: t, dir: t.TempDir()}
 	b.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "LC_ALL=C", "PWD=" + b.dir,
@@ -446,6 +456,7 @@ func TestOutputThatCannotBePlaced(t *testing.T) {
 }
 
 func TestTroubleIsOneLine(t *testing.T) {
+	turn(t)
 	lost := &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: reason.ExitConnect, Detail: "build7 lost (connection reset)", Host: "build7"}
 	none := &ipc.GoLocal{Reason: "no-hosts", Code: reason.ExitNoHosts, Detail: "no hosts are configured"}
 	rule := &ipc.GoLocal{Reason: "local-share", NoFallback: true}
@@ -498,6 +509,7 @@ func TestTroubleIsOneLine(t *testing.T) {
 // TestResultThatCannotBe: success without the object, or with unrequested files, is not success; the old
 // object must not pass for the new one.
 func TestResultThatCannotBe(t *testing.T) {
+	turn(t)
 	object := ipc.File{Segment: ipc.Segment{Len: 16}}
 	for name, r := range map[string]*ipc.Result{
 		"no file":          {Host: "liar"},

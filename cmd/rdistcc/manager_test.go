@@ -76,6 +76,7 @@ func (m *testManager) recipe(l *ipc.Lease) []string {
 
 func newTestManager(t *testing.T) *testManager {
 	t.Helper()
+	turn(t)
 	m := &testManager{t: t, dir: filepath.Join(t.TempDir(), "state"), slotSize: 8 << 20}
 	if err := ipcserver.MakeDir(m.dir); err != nil {
 		t.Fatal(err)

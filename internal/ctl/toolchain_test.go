@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -109,6 +110,7 @@ func TestPending(t *testing.T) {
 
 // TestPack: the archive has what is listed, and is the same each time.
 func TestPack(t *testing.T) {
+	part.Skip(t)
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("gcc is not installed")

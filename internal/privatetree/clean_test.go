@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 // everything lists all that a tree's file system has, with modes.
@@ -87,6 +89,7 @@ func TestSpoiledTrees(t *testing.T) {
 		"cd /tmp; for i in $(seq 600); do mkdir d; cd d; done",
 	} {
 		t.Run(script, func(t *testing.T) {
+			part.SkipCase(t)
 			tr := shell(t, "mkdir", "mv", "chmod", "rm", "ln", "seq")
 			must(t, tr.Clean()) // it has looked at all directories, and remembers when they were changed
 			if o, out := runIn(t, tr, "/", "/bin/sh", "-c", script); o.Exit != 0 {
@@ -101,6 +104,7 @@ func TestSpoiledTrees(t *testing.T) {
 
 // TestMuchLitter: how much there is to remove a command decides, so that is not done one by one without end.
 func TestMuchLitter(t *testing.T) {
+	part.Skip(t)
 	long(t)
 	for what, left := range map[string]string{
 		"files":       "cd /tmp; seq 5000 | xargs touch",

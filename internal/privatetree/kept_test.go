@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 )
 
 func keptOf(content string) Kept { return Kept{Sum: sha256.Sum256([]byte(content)), MTime: when} }
@@ -84,12 +86,16 @@ func TestKeep(t *testing.T) {
 
 // TestKeptIsReadOnly has commands try to change what the next job is to see.
 func TestKeptIsReadOnly(t *testing.T) {
+	today := part.Of(t)
 	for _, script := range []string{
 		"echo x >a.h", "echo x >>a.h", "chmod u+w a.h; echo x >a.h", "chmod u+w a.h; printf /w/src/A.h >a.h; touch -d @1000000000 a.h; chmod u-w a.h",
 		"rm -f a.h", "rm -f a.h; printf /w/src/a.h >a.h; touch -d @1000000000 a.h; chmod 444 a.h", "mv a.h b.h", "mv a.h b.h; printf x >a.h",
 		"mv a.h b.h; mv b.h a.h", "cp a.h b.h; mv b.h a.h", "mv ../src ../src2; mkdir ../src", "mv deep d; mkdir deep; echo x >deep/b.h", "rm -rf deep", "ln a.h l.h",
 		"touch a.h", "truncate -s 3 a.h", "chmod 777 .; chmod 777 deep", "mv deep/b.h a.h",
 	} {
+		if !today.Has(script) {
+			continue
+		}
 		for name, tr := range keepers(t, "chmod", "touch", "rm", "mv", "cp", "mkdir", "ln", "truncate") {
 			keep(t, tr, "/w/src/a.h", "/w/src/deep/b.h")
 			_, _ = runIn(t, tr, "/w/src", "/bin/sh", "-c", script+"\n:")

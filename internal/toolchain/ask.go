@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -52,7 +53,10 @@ func (f *finding) run(path string, args ...string) (string, error) {
 	// In a group of its own, which is killed with it: a script would leave behind what it has started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	// Pdeathsig comes at the end of the thread that starts it: none ends that a goroutine holds. Others do (internal/lookups).
+	runtime.LockOSThread()
 	err = cmd.Run()
+	runtime.UnlockOSThread()
 	if ctx.Err() != nil {
 		f.unanswered = cmp.Or(f.unanswered, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), context.Cause(ctx)))
 		return "", context.Cause(ctx)

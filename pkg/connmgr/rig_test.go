@@ -73,6 +73,7 @@ func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *ri
 	o := Options{
 		Device: r.dev, Registry: r.reg, Identify: identifyTest, Object: fakeObject, Name: "test",
 		Slots: 8, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 64 << 10,
+		ConnectGrace:  time.Minute, // not a second: beside other work a host takes longer
 		Preprocessors: 8, LocalJobs: 8, Memory: func() machine.Memory { return machine.Memory{} },
 		Log: slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

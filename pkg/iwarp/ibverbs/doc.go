@@ -45,6 +45,11 @@
 // as acceptor may miss what immediately follows its reply.
 package ibverbs
 
+import "github.com/rdistcc/rdistcc/pkg/iwarp"
+
+// Open has one form with the provider and without it. `make test` compiles this package both ways, and its importers without.
+var _ func(Config) (iwarp.Device, error) = Open
+
 // Config configures a device.
 type Config struct {
 	// Device is its name, as ibv_devices lists it ("siw0"). Empty = the only iWARP

@@ -61,6 +61,14 @@ func Skip(t testing.TB) {
 
 var asked sync.Map // names of the tests that have called Skip
 
+// SkipCase skips a subtest that is not in the part, and is a case of its own: its test judges nothing that the cases did together.
+func SkipCase(t testing.TB) {
+	t.Helper()
+	if !Of(t).Has(t.Name()) {
+		t.Skip("its turn is another day")
+	}
+}
+
 // Whole reports whether the part is everything, each case in all its ways.
 func (p Part) Whole() bool { return p.of == 0 }
 

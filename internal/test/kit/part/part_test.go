@@ -65,6 +65,22 @@ func TestSkipOfSubtests(t *testing.T) {
 	}
 }
 
+// TestSkipCase: a subtest that is a case of its own meets one of N seeds in a row, whether its test has asked or not.
+func TestSkipCase(t *testing.T) {
+	met := 0
+	sub := &recorded{TB: t, name: "TestCompilers/gcc"}
+	for seed := range 8 {
+		t.Setenv(Variable, fmt.Sprintf("%d/8", 20420+seed))
+		sub.run(func() {
+			SkipCase(sub)
+			met++
+		})
+	}
+	if met != 1 || sub.failed {
+		t.Errorf("met by %d of 8, failed: %v", met, sub.failed)
+	}
+}
+
 // recorded is a test of another name, which notes that it failed.
 type recorded struct {
 	testing.TB
@@ -78,6 +94,8 @@ func (r *recorded) Fatalf(string, ...any) {
 	r.failed = true
 	runtime.Goexit()
 }
+
+func (r *recorded) Skip(...any) { runtime.Goexit() }
 
 // run calls f on a goroutine of its own, which Fatalf may end.
 func (r *recorded) run(f func()) {

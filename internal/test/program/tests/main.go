@@ -29,7 +29,7 @@ func main() {
 	}
 	var o options
 	flag.IntVar(&o.part, "part", 0, "have large suites run one of `N` parts of their cases, another one each day; 0: everything, 1: everything in one way")
-	flag.StringVar(&o.which, "packages", "all", "all, or machine: those whose tests meet the machine: start programs, or need a tool or a right; or part: these, and the part of the others")
+	flag.StringVar(&o.which, "packages", "all", "all, or machine: those whose tests meet the machine: start programs, or need a tool or a right; or part: these but for the laboratory and programs of tests, and the part of the others")
 	flag.StringVar(&o.budget, "budget", "", "`file` with the CPU seconds of each package, by which the longest begin first")
 	flag.BoolVar(&o.hold, "hold", false, "a package that uses more than its budget fails")
 	flag.StringVar(&o.grants, "grants", "", "`file` that gets a line for each package with what it used, to make a budget of")
@@ -88,7 +88,7 @@ func run(ctx context.Context, o options) (err error) {
 	chosen := map[string]func(listed) bool{
 		"all":     func(listed) bool { return true },
 		"machine": listed.meetsMachine,
-		"part":    func(p listed) bool { return p.meetsMachine() || today.Has(p.ImportPath) },
+		"part":    func(p listed) bool { return p.meetsMachine() && !p.beside() || today.Has(p.ImportPath) },
 	}[o.which]
 	if chosen == nil {
 		return fmt.Errorf("-packages %s: it takes all, machine or part", o.which)

@@ -65,6 +65,12 @@ func (p listed) meetsMachine() bool {
 	})
 }
 
+// beside reports whether a package is none of the product's and no test of it: the laboratory, and programs for tests.
+func (p listed) beside() bool {
+	dir := dirOf(p.ImportPath)
+	return strings.HasPrefix(dir, "lab/") || strings.HasPrefix(dir, "internal/test/program/")
+}
+
 // dirOf returns the directory of a package in the module; "." for the module's own.
 func dirOf(importPath string) string {
 	// Of a test binary that could not be built: "PACKAGE [PACKAGE.test]".

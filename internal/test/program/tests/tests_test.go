@@ -121,7 +121,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestMachine: of the packages, those are told apart whose tests meet the machine.
+// TestMachine: of the packages, those are told apart whose tests meet the machine, and those that are none of the product's.
 func TestMachine(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command")
@@ -134,6 +134,9 @@ func TestMachine(t *testing.T) {
 	_, some, err := list(t.Context(), patterns, listed.meetsMachine)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if l := (listed{ImportPath: module + "/lab/rdistcc-perf"}); !l.beside() || (listed{ImportPath: module + "/internal/test/suite/equal"}).beside() {
+		t.Error("not what is beside the product")
 	}
 	if len(all) != 5 || fmt.Sprint(some) != "[internal/privatetree internal/test/suite/equal pkg/connmgr/known]" {
 		t.Errorf("%v of %v", some, all)

@@ -20,6 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/streams"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/internal/toolchain/parcel"
 )
@@ -256,6 +257,7 @@ func TestHostileParcels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends a hundred megabytes")
 	}
+	part.Skip(t)
 	bin := filepath.Join(farmtest.Programs(t), "rdistccd")
 	tcs, have := identify(t)
 	m := modes[slices.IndexFunc(modes, func(m mode) bool { return m.name == "user" })]
