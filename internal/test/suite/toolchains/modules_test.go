@@ -33,7 +33,7 @@ func TestModulesProject(t *testing.T) {
 		t.Skip("needs root: chroot")
 	}
 	for _, c := range []struct{ cxx, scanner string }{{"g++-14", ""}, {"g++-15", ""}, {"g++-16", ""}, {"clang++-19", "clang-scan-deps-19"},
-		{"clang++-22", "clang-scan-deps-22"}, {"clang++-23", "clang-scan-deps-23"}} {
+		{"clang++-22", "clang-scan-deps-22"}} {
 		t.Run(c.cxx, func(t *testing.T) {
 			for _, tool := range []string{c.cxx, c.scanner} {
 				if _, err := exec.LookPath(tool); tool != "" && err != nil {
@@ -161,7 +161,8 @@ func (s *site) buildModules(cxx, how, launcher string) (files map[string][]byte,
 // is what the compiler alone writes.
 func TestImportStd(t *testing.T) {
 	part.Skip(t)
-	sources, _ := filepath.Glob("/usr/lib/llvm-*/share/libc++/v1/std.cppm") // the pattern is well formed
+	sources, _ := filepath.Glob("/usr/lib/llvm-[12][0-9]/share/libc++/v1/std.cppm") // the pattern is well formed
+	sources = slices.DeleteFunc(sources, func(name string) bool { return strings.HasPrefix(name, "/usr/lib/llvm-23/") }) // whose modules stay here
 	if len(sources) == 0 {
 		t.Skip("no libc++ with a module (on Debian: libc++-19-dev)")
 	}
