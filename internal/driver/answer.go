@@ -54,7 +54,7 @@ func (a *Answer) generalize() {
 		return
 	}
 	as := a.steps[1]
-	if name := as[len(as)-1]; program(as) == "as" && n > 2 && cc1[n-2] == "-o" && cc1[n-1] == name {
+	if name := as[len(as)-1]; runs(as, "as") && n > 2 && cc1[n-2] == "-o" && cc1[n-1] == name {
 		cc1[n-1], as[len(as)-1] = temp, temp
 	}
 }

@@ -90,6 +90,11 @@ func TestBeside(t *testing.T) {
 			t.Errorf("%q beside %q: %q, %q, %v", c.a, c.b, more, less, ok)
 		}
 	}
+	one, _ := ReadAnswer(" /x/cc1 -g -fPIE -o /tmp/1.s\n /usr/bin/x86_64-linux-gnu-as -o x.o /tmp/1.s\n")
+	two, _ := ReadAnswer(" /x/cc1 -g -o /tmp/2.s\n /usr/bin/x86_64-linux-gnu-as -o x.o /tmp/2.s\n")
+	if more, less, ok := one.Beside(two); !ok || strings.Join(more, " ") != "-fPIE" || len(less) > 0 {
+		t.Errorf("with an assembler whose name has the target: %q, %q, %v", more, less, ok)
+	}
 	a, _ := ReadAnswer(" /x/cc1 -g\n as --x\n")
 	b, _ := ReadAnswer(" /x/cc1 -g\n as\n")
 	if _, _, ok := a.Beside(b); ok {

@@ -176,13 +176,13 @@ func (r *Recipe) generalize() error {
 	}
 	as := r.steps[1]
 	n := len(cc1)
-	if program(as) != "as" || n < 3 || cc1[n-2] != "-o" || as[len(as)-1] != cc1[n-1] {
+	if !runs(as, "as") || n < 3 || cc1[n-2] != "-o" || as[len(as)-1] != cc1[n-1] {
 		return ErrNotPlain
 	}
 	cc1[n-1], as[len(as)-1] = temp, temp
 	// With -gsplit-dwarf the debug information is extracted from the object.
 	for _, words := range r.steps[2:] {
-		if program(words) != "objcopy" {
+		if !runs(words, "objcopy") {
 			return ErrNotPlain
 		}
 	}
@@ -191,6 +191,12 @@ func (r *Recipe) generalize() error {
 
 // program returns the base name of the program that words run.
 func program(words []string) string { return base(words[0]) }
+
+// runs reports whether words run a program of this name, which may have a target in front: Debian's gcc 15 runs x86_64-linux-gnu-as.
+func runs(words []string, name string) bool {
+	p := program(words)
+	return p == name || strings.HasSuffix(p, "-"+name)
+}
 
 // base returns a name without its directory.
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

@@ -3,6 +3,7 @@ package driver
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -30,6 +31,21 @@ func TestOtherCommandsAreNotPlain(t *testing.T) {
 		if _, err := Parse(text); !errors.Is(err, ErrNotPlain) {
 			t.Errorf("Parse(%q) = %v, want ErrNotPlain", text, err)
 		}
+	}
+}
+
+// TestProgramsOfTarget: an assembler, and what extracts debug information, may have the target in front of their names.
+func TestProgramsOfTarget(t *testing.T) {
+	const text = " /x/cc1 \"" + Source + "\" -o /tmp/a.s\n /usr/bin/x86_64-linux-gnu-as -o x /tmp/a.s\n x86_64-linux-gnu-objcopy --extract-dwo x x.dwo\n"
+	r, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as := r.Step(1, Names{Source: "s.c", Temp: "t.s"}); as[len(as)-1] != "t.s" {
+		t.Errorf("assembles %q", as)
+	}
+	if _, err := Parse(strings.Replace(text, "gnu-as", "gnu-gas", 1)); !errors.Is(err, ErrNotPlain) {
+		t.Errorf("another program: %v, want ErrNotPlain", err)
 	}
 }
 

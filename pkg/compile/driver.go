@@ -18,6 +18,7 @@ type Driver struct {
 	Tidy   bool // clang-tidy, which looks at a compile of clang's
 	Stabs  bool // a gcc whose debug information for assembly may be stabs
 
+	program  string // a gcc's file
 	above    string // the directory above that of the program, for a gcc usually that which it was built for, or ""
 	targeted bool   // the name may choose a clang's target
 }
@@ -44,7 +45,7 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 		}
 		return Driver{}, false
 	}
-	d = Driver{Family: GCC, Stabs: strings.HasPrefix(file, "avr-"), above: above(real)}
+	d = Driver{Family: GCC, Stabs: strings.HasPrefix(file, "avr-"), program: real, above: above(real)}
 	switch name := trimThreads(file); {
 	case name == "c89-gcc" || name == "c99-gcc":
 		return Driver{}, false // scripts; see Unwrap
@@ -59,7 +60,7 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 
 // ActsAs reports whether d does the same as o with the same words, whatever the environment has.
 func (d Driver) ActsAs(o Driver) bool {
-	d.above, d.targeted = o.above, o.targeted
+	d.program, d.above, d.targeted = o.program, o.above, o.targeted
 	return d == o
 }
 

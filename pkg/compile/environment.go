@@ -15,12 +15,14 @@ func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 	if getenv == nil {
 		return false
 	}
-	lists := [][]string{gccVariables[:], deployment[:], locales[:]}
-	if p.Driver.Family == GCC && p.movedByEnvironment(getenv) {
-		return true
-	}
-	if p.Driver.Family == Clang {
-		lists[0] = clangVariables[:]
+	lists := [][]string{gccVariables[:], locales[:]}
+	switch p.Driver.Family {
+	case GCC:
+		if p.movedByEnvironment(getenv) || anySet(appleVariables[:], getenv) && p.Driver.mayBeForDarwin() {
+			return true
+		}
+	case Clang:
+		lists = [][]string{clangVariables[:], appleVariables[:], locales[:]}
 		if p.Driver.targeted || p.targeted() {
 			lists = append(lists, targetVariables[:])
 		}
@@ -29,10 +31,8 @@ func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 		}
 	}
 	for _, names := range lists {
-		for _, name := range names {
-			if _, set := getenv(name); set {
-				return true
-			}
+		if anySet(names, getenv) {
+			return true
 		}
 	}
 	for _, name := range travelling {
@@ -41,6 +41,11 @@ func (p *parser) changedByEnvironment(getenv func(string) (string, bool)) bool {
 		}
 	}
 	return false
+}
+
+// anySet reports whether one of the variables is set.
+func anySet(names []string, getenv func(string) (string, bool)) bool {
+	return slices.ContainsFunc(names, func(name string) bool { _, set := getenv(name); return set })
 }
 
 // movedByEnvironment reports whether a variable makes a gcc look for headers, its programs and spec files in another directory than
@@ -96,7 +101,7 @@ func leadsToWindows(dir string) bool {
 	}
 	return slices.ContainsFunc(namesIn(dir), func(name string) bool {
 		target, ok := strings.CutSuffix(name, "-gcc")
-		return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows"))
+		return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows") || strings.Contains(target, "win32"))
 	})
 }
 
@@ -135,10 +140,19 @@ var gccVariables = [...]string{
 	"GCC_SPECS",                 //
 	"MSP430_GCC_INCLUDE_DIR",    // a list of controllers
 	"OFFLOAD_TARGET_NAMES",      // further compilers
-	"SDKROOT",                   // where Darwin's headers are
 	"SUNPRO_DEPENDENCIES",       // as DEPENDENCIES_OUTPUT
 	"XTENSA_GNU_CONFIG",         // a library that describes the processor
 }
+
+// mayBeForDarwin reports whether a gcc compiles for Darwin, or cannot be told not to: a script may run any other. A driver has the target
+// that it was built for within it, and for Darwin the name of the variable that it reads.
+func (d Driver) mayBeForDarwin() bool {
+	text, ok := readUpTo(d.program, maxProgram)
+	return !ok || !strings.HasPrefix(text, "\x7fELF") || strings.Contains(text, "-darwin") || strings.Contains(text, appleVariables[0])
+}
+
+// maxProgram is up to which size a driver is looked into, in bytes. gcc's have about one MiB, without shared libraries some more.
+const maxProgram = 16 << 20
 
 // roots lists the variables in which a gcc looks for the directory in place of its prefix: the name of a component, and _ROOT. By the
 // last one, Debian's gcc 15 and 16 find the assembler.
@@ -172,7 +186,6 @@ var clangVariables = [...]string{
 	"RC_DEBUG_PREFIX_MAP",
 	"SCE_ORBIS_SDK_DIR",
 	"SCE_PROSPERO_SDK_DIR",
-	"SDKROOT",
 	"SUNPRO_DEPENDENCIES",
 	"XCC_CPLUS_INCLUDE_PATH",
 	"XCC_C_INCLUDE_PATH",
@@ -187,8 +200,10 @@ var targetVariables = [...]string{
 	"OBJECT_MODE",       // 32 or 64, with AIX
 }
 
-// deployment lists the variables that say for which version of a system of Apple's to compile.
-var deployment = [...]string{
+// appleVariables lists the variables that say where the headers of Apple's systems are, and for which version to compile. Of all gcc,
+// only those for Darwin read them; environments for cross compilers set them for others, too.
+var appleVariables = [...]string{
+	"SDKROOT",
 	"BRIDGEOS_DEPLOYMENT_TARGET", "DRIVERKIT_DEPLOYMENT_TARGET", "IPHONEOS_DEPLOYMENT_TARGET", "MACOSX_DEPLOYMENT_TARGET",
 	"TVOS_DEPLOYMENT_TARGET", "VISIONOS_DEPLOYMENT_TARGET", "WATCHOS_DEPLOYMENT_TARGET", "XROS_DEPLOYMENT_TARGET",
 }

@@ -49,7 +49,7 @@ func TestVariablesOfCompilers(t *testing.T) {
 
 // knownVariables returns the variables that matter, that go along with jobs, and others.
 func knownVariables(others ...string) []string {
-	return slices.Concat(gccVariables[:], roots[:], clangVariables[:], targetVariables[:], deployment[:], travelling[:], LibraryVariables[:], others)
+	return slices.Concat(gccVariables[:], roots[:], clangVariables[:], targetVariables[:], appleVariables[:], travelling[:], LibraryVariables[:], others)
 }
 
 // TestVariablesRead: the variables that the installed compilers ask the C library for while they compile are known, also those whose names
@@ -183,6 +183,34 @@ func TestVariablesThatKeepHere(t *testing.T) {
 		}
 		if p := Parse([]string{"-c", "a.c"}, Driver{Family: family}, func(string) (string, bool) { return "", false }); p.Local {
 			t.Errorf("Local without variables: %s", p.Reason)
+		}
+	}
+}
+
+// TestVariablesOfApple: what Darwin's gcc reads keeps a command here unless the gcc is certainly for another system.
+func TestVariablesOfApple(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		text string
+		here bool
+	}{
+		"x86_64-linux-gnu-gcc-12": {"\x7fELF\x02..x86_64-linux-gnu..gcc/Darwin-Options.html..LIBRARY_PATH", false},
+		"gcc":                     {"\x7fELF\x02..x86_64-pc-linux-gnu..", false},
+		"gcc-14":                  {"\x7fELF\x02..x86_64-apple-darwin20..", true},
+		"arm64-gcc":               {"\x7fELF\x02..arm64..SDKROOT", true},
+		"cc":                      {"#!/bin/sh\nexec /opt/osxcross/bin/x86_64-apple-darwin20-gcc \"$@\"\n", true},
+		"g++":                     {"", true},
+		"missing-gcc":             {"", true},
+	} {
+		file := filepath.Join(dir, name)
+		if name != "missing-gcc" {
+			must(t, os.WriteFile(file, []byte(c.text), 0o777))
+		}
+		for _, variable := range []string{"SDKROOT", "MACOSX_DEPLOYMENT_TARGET"} {
+			d, _ := DriverOf(name, file)
+			if p := Parse([]string{"-c", "a.c"}, d, func(n string) (string, bool) { return "/x", n == variable }); p.Local != c.here {
+				t.Errorf("%s with %s: Local = %v, want %v", name, variable, p.Local, c.here)
+			}
 		}
 	}
 }

@@ -71,6 +71,9 @@ func (p *Plan) findIR(dir string) (why string) {
 	if p.index == "" || p.index == "/dev/null" {
 		return ""
 	}
+	if !isThere(f.path(p.index)) { // clang says so, reports success, and leaves an empty object
+		return reason.NotReproducible + hereOf[hereInputFile]
+	}
 	index, _, ok := look(p.index)
 	if !ok || len(index.Paths) > maxModules {
 		return reason.NotReproducible + hereOf[hereInputFile]

@@ -155,7 +155,8 @@ var table = [...]spec{
 	{"-fmodule-mapper=", joined, moduleMapper, hereModules, path},
 	{"-fmodule-output", alone, hereModules, moduleTo, none},
 	{"-fmodule-output=", joined, hereModules, moduleTo, path},
-	{"-fmodules", joined, hereModules, hereModules, never},
+	{"-fmodules", alone, moduleOn, hereModules, none}, // of gcc since 15
+	{"-fmodules-", joined, hereModules, hereModules, never},
 	{"-fmodules-ts", alone, moduleOn, hereModules, none},
 	{"-fno-builtin-", joined, both, both, ident},
 	{"-fno-rtlib-add-rpath", alone, unknown, linker, none},

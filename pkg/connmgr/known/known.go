@@ -349,8 +349,17 @@ func query(c *Command, plan *compile.Plan) (q *inputs.Query, ask []string, ok bo
 	for _, h := range plan.Headers {
 		q.Imported = append(q.Imported, sources.Include{Name: h.Name, Quoted: h.Quoted})
 	}
+	if seeksWhole(plan, c.Compiler.Major) {
+		q.Imported = append(q.Imported, sources.Include{Name: "bits/stdc++.h"})
+	}
 	q.Key = strings.Join([]string{string(c.Compiler.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00"), strings.Join(more, "\x00")}, "\x01")
 	return q, search.Ask, true
+}
+
+// seeksWhole reports whether a gcc looks for the header of the whole C++ library where a source includes a part of it: with modules, gcc
+// 16 imports the whole in its place if it has been compiled. It opens the header to find that out, and lists it nowhere.
+func seeksWhole(plan *compile.Plan, major int) bool {
+	return plan.Driver.Family == compile.GCC && major >= 16 && plan.Modules()
 }
 
 // resolve returns the inputs of q, or why they are not known. If the compiler's own header directories have
