@@ -3,6 +3,7 @@ package results
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -49,10 +50,11 @@ func (c *Command) misses(t *tier, key resultcache.Key) {
 // ahead fetches results of a tier before they are asked for. The first commands of a build name forecasts. The first of these
 // that names one of the results that the build looks for is right, and all its packs are fetched.
 type ahead struct {
-	c    *Cache
-	t    *tier
-	room *semaphore.Weighted // bytes of packs, of all tiers
-	most int64               // of that
+	c *Cache
+	t *tier
+	// Both are of all tiers, and in bytes: packs that were fetched, and what was noted and is not written yet.
+	room, notes *semaphore.Weighted
+	most        int64 // of each; of what a build notes as well
 
 	mu      sync.Mutex
 	closed  bool
@@ -114,8 +116,8 @@ const (
 	maxBuilds = 64
 )
 
-func newAhead(c *Cache, t *tier, room *semaphore.Weighted, most int64) *ahead {
-	return &ahead{c: c, t: t, room: room, most: most, builds: make(map[uint64]*build), parcels: make(map[resultcache.Key]*parcel), places: make(map[resultcache.Key]place)}
+func newAhead(c *Cache, t *tier, room, notes *semaphore.Weighted, most int64) *ahead {
+	return &ahead{c: c, t: t, room: room, notes: notes, most: most, builds: make(map[uint64]*build), parcels: make(map[resultcache.Key]*parcel), places: make(map[resultcache.Key]place)}
 }
 
 // begins records that a command begins to look for its result.
@@ -183,6 +185,7 @@ func (a *ahead) tick(id uint64, b *build) {
 		a.forgetLocked(b)
 		next = max(lastTime-idle, quietTime)
 	default:
+		a.notes.Release(int64(len(b.data))) // too few commands to be written down
 		delete(a.builds, id)
 		return
 	}
@@ -343,7 +346,7 @@ func (a *ahead) chooseLocked(b *build, key resultcache.Key) {
 	for _, x := range b.lists {
 		if _, is := x.keys[key]; is {
 			b.chosen, b.asked = x, nil
-			b.unnote(x.keys)
+			a.unnoteLocked(b, x.keys)
 			a.fetchLocked(b)
 			return
 		}
@@ -405,6 +408,9 @@ func (a *ahead) fetch(ctx context.Context, p *parcel) {
 		a.t.fetched(len(p.Items))
 	} else {
 		a.c.log.Debug("results are not fetched ahead", "tier", a.t.Name, "results", len(p.Items), "bytes", p.Len, "err", err)
+		if errors.Is(err, resultcache.ErrMiss) || errors.Is(err, resultcache.ErrDamaged) {
+			a.lostLocked(p)
+		}
 	}
 	close(p.done)
 	switch {
@@ -412,6 +418,18 @@ func (a *ahead) fetch(ctx context.Context, p *parcel) {
 		a.releaseLocked(p)
 	case err != nil:
 		a.removeLocked(p)
+	}
+}
+
+// lostLocked lets the builds that have chosen a forecast with a pack note again what that had: the store has it no more.
+func (a *ahead) lostLocked(p *parcel) {
+	for _, b := range a.builds {
+		if b.chosen == nil || !slices.ContainsFunc(b.chosen.f.Packs, func(x resultcache.Pack) bool { return x.Key == p.Key }) {
+			continue
+		}
+		for _, x := range p.Items {
+			delete(b.chosen.keys, x.Key)
+		}
 	}
 }
 

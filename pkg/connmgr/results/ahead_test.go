@@ -322,6 +322,72 @@ func TestAheadRoom(t *testing.T) {
 	})
 }
 
+// isNoted reports whether a name is that of a pack or a list, and not of a result.
+func isNoted(key resultcache.Key) bool {
+	return !strings.HasPrefix(string(key[:]), "x ") && !strings.HasPrefix(string(key[:]), "moved ")
+}
+
+// TestAheadNotes: what a build notes takes no more room in the store than what is fetched may take here, however many results there are,
+// nor does what all builds of a manager have noted and not written yet take more here.
+func TestAheadNotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 200 << 10
+		store := &far{memory: memory{slow: rtt}}
+		c := newClient(t, store, most)
+		packs := func() (n int) {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			for key, b := range store.all {
+				if isNoted(key) && !strings.HasPrefix(string(key[:]), "command") {
+					n += len(b)
+				}
+			}
+			return n
+		}
+		a := c.tiers[0].ahead
+		c.builds("x", 2000)
+		time.Sleep(goneTime)
+		if n := packs(); n < most/2 || n > most+most/10 {
+			t.Errorf("%d bytes of packs in the store", n)
+		}
+		for range 3 {
+			c.builds("x", 2000)
+		}
+		a.mu.Lock()
+		held := 0
+		for _, b := range a.builds {
+			held += len(b.data)
+		}
+		a.mu.Unlock()
+		if held == 0 || held > most {
+			t.Errorf("%d bytes are noted here", held)
+		}
+		c.close()
+		if !a.notes.TryAcquire(most) {
+			t.Error("what was noted takes room though it is written")
+		}
+	})
+}
+
+// TestAheadPacksExpire: a store removes what is old. The build that finds packs gone notes anew what they had.
+func TestAheadPacksExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := filled(t, 24)
+		for key := range store.all {
+			if isNoted(key) && !strings.HasPrefix(string(key[:]), "command") {
+				delete(store.all, key)
+			}
+		}
+		for i, most := range []int{100, 6} {
+			c := newClient(t, store, 64<<20)
+			if hits := c.builds("x", 24); hits != 24 || store.requests() > most {
+				t.Errorf("build %d: %d hits by %d requests", i, hits, store.requests())
+			}
+			c.close()
+		}
+	})
+}
+
 // TestAheadTwoBuilds: two builds of one checkout share what is fetched. What only reads writes nothing down.
 func TestAheadTwoBuilds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
