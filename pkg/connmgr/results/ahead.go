@@ -104,6 +104,9 @@ const (
 	// aheadPatience is how many times as long as a look may take a command waits for what is under way before it asks for its own
 	// result. So it is as long as it takes to give up a store that does not answer. A build does that once.
 	aheadPatience = 3
+	// aheadRate is how many bytes a second are expected on a slow link: to ask for the same once more, beside what is under way, would
+	// be slower still.
+	aheadRate = 8 << 20
 	// quietTime is how long nothing is looked for or kept in a short build before what it has wanted is written down, quietMost in a
 	// long one, goneTime before what was fetched for it is forgotten, and lastTime before it is over.
 	quietTime = time.Second
@@ -292,10 +295,23 @@ func (a *ahead) find(ctx context.Context, l *Look, buf []byte) (b []byte, come b
 		bd.used[l.Key] = struct{}{}
 		return nil, true
 	}
-	if a.awaitLocked(ctx, bd, at.in.done, until); at.in.data == nil {
+	if a.awaitLocked(ctx, bd, at.in.done, until.Add(a.transferLocked(bd))); at.in.data == nil {
 		return buf, false
 	}
 	return append(buf, at.in.data[at.off:][:at.len]...), true
+}
+
+// transferLocked returns how long what is under way for a build may take for its size alone.
+func (a *ahead) transferLocked(b *build) (d time.Duration) {
+	if b.chosen == nil {
+		return 0 // it is another build's
+	}
+	for i := range b.chosen.f.Packs {
+		if p := a.parcels[b.chosen.f.Packs[i].Key]; p != nil && p.data == nil {
+			d += time.Second * time.Duration(p.Len) / aheadRate
+		}
+	}
+	return d
 }
 
 // awaitListLocked waits for a forecast that is under way. It reports whether one has come.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 type far struct {
 	memory
 	trouble func(n int, key resultcache.Key) error // of the n-th request, from 1
+	rate    int                                    // bytes a second of what it sends; 0: any
 	asked   []resultcache.Key
 }
 
@@ -26,6 +28,9 @@ func (f *far) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte,
 	f.asked = append(f.asked, key)
 	n, slow := len(f.asked), f.slow
 	b, ok := f.all[key]
+	if f.rate > 0 {
+		slow += time.Second * time.Duration(len(b)) / time.Duration(f.rate)
+	}
 	f.mu.Unlock()
 	select {
 	case <-time.After(slow):
@@ -49,6 +54,7 @@ type client struct {
 	t     *testing.T
 	log   strings.Builder
 	build uint64
+	more  int // bytes of a result
 }
 
 const rtt = 50 * time.Millisecond
@@ -98,8 +104,12 @@ func (c *client) builds(salt string, n int) (hits int) {
 				switch {
 				case e == nil:
 					key := keyOf(salt, i)
-					c.Keep(cmd, key, entryOf(c.t, key, "h"))
-				case string(e.Files[0].Data) != "object":
+					b, err := (&resultcache.Entry{Key: key, Origin: resultcache.Origin{Made: time.Now()}, Files: []resultcache.File{{Data: append([]byte("object"), noise(c.more)...)}}}).Append(nil)
+					if err != nil {
+						c.t.Error(err)
+					}
+					c.Keep(cmd, key, b)
+				case !strings.HasPrefix(string(e.Files[0].Data), "object"):
 					c.t.Errorf("a result is %q", e.Files[0].Data)
 				default:
 					mu.Lock()
@@ -111,6 +121,13 @@ func (c *client) builds(salt string, n int) (hits int) {
 	}
 	all.Wait()
 	return hits
+}
+
+// noise returns n bytes that do not get shorter.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // returns no errors
+	return b
 }
 
 func (c *client) close() {
@@ -385,6 +402,23 @@ func TestAheadPacksExpire(t *testing.T) {
 			}
 			c.close()
 		}
+	})
+}
+
+// TestAheadSlowLink: what is large is waited for as long as it takes on a slow link, not asked for again.
+func TestAheadSlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &far{memory: memory{slow: rtt}}
+		c := newClient(t, store, 64<<20)
+		c.more = 512 << 10
+		c.builds("x", 24)
+		c.close()
+		store.rate = 1 << 20 // of each connection
+		c = newClient(t, store, 64<<20)
+		if hits := c.builds("x", 24); hits != 24 || store.requests() > 12 {
+			t.Errorf("%d hits by %d requests", hits, store.requests())
+		}
+		c.close()
 	})
 }
 
