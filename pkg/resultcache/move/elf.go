@@ -18,13 +18,16 @@ type object struct {
 	names    int   // section of the sections' names
 }
 
+// relocations is the type of sections of relocations with addends.
+const relocations elf.SectionType = 4
+
 var le = binary.LittleEndian
 
 const (
 	fileHeaderLen    = 64
 	sectionHeaderLen = 64
 	symbolLen        = 24
-	relaLen          = 24
+	relocationLen    = 24
 )
 
 // parse parses an object of a machine whose relocations have addends apart from what they are applied to, and name strings by section
@@ -48,7 +51,7 @@ func parse(data []byte) (*object, bool) {
 	for i := range o.sections {
 		s := &o.sections[i]
 		switch elf.SectionType(s.Type) {
-		case elf.SHT_NULL, elf.SHT_PROGBITS, elf.SHT_SYMTAB, elf.SHT_STRTAB, elf.SHT_RELA, elf.SHT_NOBITS, elf.SHT_NOTE, elf.SHT_GROUP,
+		case elf.SHT_NULL, elf.SHT_PROGBITS, elf.SHT_SYMTAB, elf.SHT_STRTAB, relocations, elf.SHT_NOBITS, elf.SHT_NOTE, elf.SHT_GROUP,
 			elf.SHT_INIT_ARRAY, elf.SHT_FINI_ARRAY, elf.SHT_PREINIT_ARRAY:
 		default:
 			return nil, false
@@ -56,7 +59,7 @@ func parse(data []byte) (*object, bool) {
 		if s.Off > table || o.len(i) > table-s.Off || s.Addralign > 1<<16 || s.Addralign&(s.Addralign-1) != 0 {
 			return nil, false
 		}
-		if int(s.Link) >= n || elf.SectionType(s.Type) == elf.SHT_RELA && int(s.Info) >= n {
+		if int(s.Link) >= n || elf.SectionType(s.Type) == relocations && int(s.Info) >= n {
 			return nil, false
 		}
 		if i > 0 {
@@ -115,25 +118,25 @@ func (o *object) find(name string) (at int, ok bool) {
 
 // reference is a relocation that leads into a section.
 type reference struct {
-	of   int    // the section that it applies to
-	rela []byte // in the object's data
+	of    int    // the section that it applies to
+	entry []byte // in the object's data
 }
 
-func (r reference) addend() uint64    { return le.Uint64(r.rela[16:]) }
-func (r reference) set(addend uint64) { le.PutUint64(r.rela[16:], addend) }
+func (r reference) addend() uint64    { return le.Uint64(r.entry[16:]) }
+func (r reference) set(addend uint64) { le.PutUint64(r.entry[16:], addend) }
 
 // references returns the relocations that lead into a section by the symbol of that section.
 func (o *object) references(into int) (all []reference) {
 	for i := range o.sections {
 		s := &o.sections[i]
-		if elf.SectionType(s.Type) != elf.SHT_RELA {
+		if elf.SectionType(s.Type) != relocations {
 			continue
 		}
 		symbols, content := o.content(int(s.Link)), o.content(i)
-		for ; len(content) >= relaLen; content = content[relaLen:] {
+		for ; len(content) >= relocationLen; content = content[relocationLen:] {
 			n := uint64(le.Uint32(content[12:]))
 			if n < uint64(len(symbols))/symbolLen && int(le.Uint16(symbols[n*symbolLen+6:])) == into {
-				all = append(all, reference{int(s.Info), content[:relaLen]})
+				all = append(all, reference{int(s.Info), content[:relocationLen]})
 			}
 		}
 	}

@@ -18,13 +18,13 @@ type worktree struct {
 	lines    []string
 }
 
-// redisLines build redis, which names its files relatively, and libwebpLines the libraries of libwebp by CMake, which names them
+// redisLines build redis, which names its files relatively, and libwebpLines the decoder of libwebp by CMake, which names them
 // absolutely.
 var (
 	redisLines   = []string{"make " + buildJobs + ` MALLOC=libc USE_SYSTEMD=no CC="$CC" OPTIMIZATION=-O2 DEBUG=-g`}
 	libwebpLines = []string{
 		`cd internal/libwebp-1.4.0 && cmake -S . -B build -DCMAKE_C_COMPILER_LAUNCHER="$LAUNCHER" -DCMAKE_C_COMPILER="$COMPILER" -DCMAKE_BUILD_TYPE= -DCMAKE_C_FLAGS="-O2 -g $OPTIONS" >/dev/null`,
-		"cd internal/libwebp-1.4.0 && cmake --build build " + buildJobs + " --target webpdecoder webp webpdemux libwebpmux",
+		"cd internal/libwebp-1.4.0 && cmake --build build " + buildJobs + " --target webpdecoder",
 	}
 )
 
