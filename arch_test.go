@@ -203,12 +203,13 @@ var edges = map[string][]string{
 	"internal/test/kit/need":               {},
 	"internal/test/kit/part":               {},
 	"internal/test/kit/reapiserver":        {},
+	"internal/test/kit/engine":             {"internal/test/kit/debsrc", "internal/test/kit/farm"},
 	"internal/test/kit/relay":              {},
 	"internal/test/kit/reporttest":         {"internal/job", "pkg/connmgr/report"}, // for tests
 	"internal/test/kit/sandboxtest":        {},
 	"internal/test/kit/standin":            {},
-	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                                                                      // certificates for servers
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "lab/netlab", "internal/test/kit/debsrc", "internal/test/kit/relay", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/plain", "pkg/iwarp", "internal/test/kit/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/kit/storetest":          {"internal/identity", "internal/identity/authority", "internal/test/kit/need", "internal/test/kit/relay", "pkg/resultcache"},                                                                                                                                                                                                                                                                                  // certificates for servers
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "lab/netlab", "internal/test/kit/debsrc", "internal/test/kit/engine", "internal/test/kit/relay", "internal/test/kit/standin", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/plain", "pkg/iwarp", "internal/test/kit/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
 	"internal/test/program/contained":      {},
 	"internal/test/program/demo":           {"internal/reason", "internal/test/kit/farm"}, // the same
 	"internal/test/program/evilcc":         {"internal/sandbox/probe"},
@@ -255,7 +256,7 @@ var only = map[string][]string{
 	// signatures that nobody should write twice; each stays behind one package, and a manager without it pays for no start.
 	"github.com/redis/go-redis/v9": {"pkg/resultcache/redis"},
 	"github.com/minio/minio-go/v7": {"pkg/resultcache/s3"},
-	"google.golang.org/grpc":       {"internal/cas", "pkg/resultcache/reapi", "pkg/worker/cluster", "internal/test/kit/reapiserver"},
+	"google.golang.org/grpc":       {"internal/cas", "pkg/resultcache/reapi", "pkg/worker/cluster", "internal/test/kit/reapiserver", "internal/test/kit/engine"},
 	// What a terminal sends and understands differs from one to the next. The second has its tables of how wide characters are.
 	"charm.land/bubbletea/v2":         {"internal/top/display"},
 	"github.com/charmbracelet/x/ansi": {"internal/top"},

@@ -14,6 +14,7 @@ import (
 
 	repb "github.com/bazelbuild/remote-apis/build/bazel/remote/execution/v2"
 	"google.golang.org/genproto/googleapis/bytestream"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -54,8 +55,8 @@ func TryEncode(m proto.Message) (Blob, error) {
 }
 
 // Capabilities asks the server what it can do.
-func (c *Client) Capabilities(ctx context.Context) (*repb.ServerCapabilities, error) {
-	return c.capabilities.GetCapabilities(ctx, &repb.GetCapabilitiesRequest{InstanceName: c.instance})
+func (c *Client) Capabilities(ctx context.Context, options ...grpc.CallOption) (*repb.ServerCapabilities, error) {
+	return c.capabilities.GetCapabilities(ctx, &repb.GetCapabilitiesRequest{InstanceName: c.instance}, options...)
 }
 
 // maxBatch is the most that one request or answer may have, in bytes of blobs. Servers need not say how long a message

@@ -2,8 +2,10 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/executor"
 )
@@ -27,5 +29,16 @@ func (d *doctor) cluster(f *findings) {
 		f.fail(check, c.Executor+": "+err.Error(), "docs/kubernetes.md has what each of these lines means")
 		return
 	}
-	f.ok(check, "%s runs actions, with SHA256; whether its workers can run a compiler is found out with the first job", c.Executor)
+	ahead, told, err := k.Try(ctx)
+	if err != nil {
+		f.fail(check, c.Executor+": "+err.Error(), "docs/kubernetes.md, Trouble with a cluster; its rules say who may upload, and how much")
+		return
+	}
+	if told && ahead.Abs() > skewed {
+		f.warn(check, fmt.Sprintf("%s: its clock differs from this machine's by %v", c.Executor, ahead), "set both by NTP: tokens and certificates are valid by them")
+	}
+	f.ok(check, "%s runs actions, with SHA256, and takes uploads; whether its workers can run a compiler is found out with the first job", c.Executor)
 }
+
+// skewed is how far a cluster's clock may be from this machine's before that is said.
+const skewed = time.Minute

@@ -153,6 +153,24 @@ func TestBodyOfLists(t *testing.T) {
 	}
 }
 
+// TestModules: a host keeps what clang makes for ThinLTO, and nothing else.
+func TestModules(t *testing.T) {
+	const ir, wrapped, elf = "BC\xc0\xde0123", "\xde\xc0\x17\x0b01", "\x7fELF"
+	content := []byte("said" + ir + wrapped + elf)
+	thin := Body{Args: []string{"-c", "-flto=thin"}, Outputs: []unit.Output{{Kind: unit.OutputObject}, {Kind: unit.OutputObject}, {Kind: unit.OutputObject}, {Kind: unit.OutputSide}}}
+	ran := Result{Files: []File{{Index: 3, Segment: Segment{4, 8}}, {Index: 1, Segment: Segment{4, 8}}, {Index: 0, Segment: Segment{12, 6}}, {Index: 2, Segment: Segment{18, 4}}}}
+	got := thin.Modules(&ran, content)
+	if len(got) != 2 || string(got[0]) != ir || string(got[1]) != wrapped {
+		t.Errorf("kept: %q", got)
+	}
+	full, failed, refused := thin, ran, ran
+	full.Args = []string{"-c", "-flto"}
+	failed.Exit, refused.Status = 1, StatusRefused
+	if full.Modules(&ran, content) != nil || thin.Modules(&failed, content) != nil || thin.Modules(&refused, content) != nil {
+		t.Error("kept of a compile that failed, or is none for ThinLTO")
+	}
+}
+
 func TestTextOffset(t *testing.T) {
 	for _, c := range []struct{ n, want int }{{1, 64}, {63, 64}, {64, 64}, {65, 128}} {
 		if got := TextOffset(c.n); got != c.want {

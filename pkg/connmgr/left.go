@@ -25,12 +25,16 @@ func (c *client) compileLeft(t *attempt.Task) (*ipc.Result, *ipc.GoLocal) {
 	meaning := meaningOfIR
 	if t.Body.Language == unit.LanguageLTO {
 		meaning = meaningOfPartition
+	} else if t.Known != nil {
+		t.Known.KeepSource() // other jobs of the link import from it
 	}
 	if c.m.results == nil || t.Known == nil || len(t.Known.Set.Files) != len(t.Body.Files) {
 		return c.compile(t, true)
 	}
 	body, sum, ok := meaning(t.Body, t.Known.Set.Files)
-	if !ok {
+	if !ok && t.Body.Language == unit.LanguageIR && listedWhole(t) { // names may matter
+		return c.compileNamed(t, resultcache.ListKeyOf(c.compiler.ID, t.Body, t.Known.Set.Sum()), manner{tree: true, missed: missedLeft})
+	} else if !ok {
 		return c.compile(t, true)
 	}
 	return c.compileNamed(t, resultcache.LinkKeyOf(c.compiler.ID, body, sum), manner{tree: true, missed: missedLeft})

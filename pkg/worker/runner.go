@@ -84,9 +84,7 @@ func (r *runner) run(t *task) (res *job.Result, n int) {
 	}
 	j := &t.job
 	j.Enter = func() error { return r.prepare(r.s.ctx) }
-	if t.m.Base != "" && t.c.shelf != nil {
-		j.Made = t.made
-	}
+	j.Made = t.made
 	if j.Toolchain.Root != "" {
 		shown, done, err := r.s.useReceived(t.c, j.Toolchain)
 		var no *job.Refusal

@@ -125,8 +125,19 @@ func (t *task) shelve(r *job.Result, n int) {
 	}
 }
 
-// made finds out whether a result depends on the directory that its client has named.
+// made looks at a result before it is packed: what a link may bring back is put into the store, and it finds out whether the result
+// depends on the directory that its client has named.
 func (t *task) made(b *job.Body, r *job.Result, content []byte) {
+	if keeps := t.c.keeps; keeps != nil {
+		for _, out := range b.Modules(r, content) {
+			if _, c, err := keeps.PutOwn(out); err == nil { // otherwise it is sent when it is needed
+				c.Unpin()
+			}
+		}
+	}
+	if t.m.Base == "" || t.c.shelf == nil {
+		return
+	}
 	base, ok := move.Of(t.m.Base)
 	if !ok || string(base) != t.m.Base {
 		return

@@ -70,7 +70,7 @@ func (a *Attempt) load(ctx context.Context) (*cargo, error) {
 // spares reports whether the host keeps what the job reads, so that contents which it holds need not travel.
 func (a *Attempt) spares() bool { return keeps(a.link.Welcome(), a.Known.Sets()) && !a.whole.Load() }
 
-// assemble makes the text of a job whose inputs are known: the source, and those contents of other files that
+// assemble makes the text of a job whose inputs are known: the files that are its own, and those contents of others that
 // the host lacks. A host that keeps no contents gets all, as files of the body.
 func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	set, body := a.Known.Set, *a.Body
@@ -80,7 +80,7 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 	if held := a.spares(); !held && len(body.Images) > 0 {
 		return errNoImages
 	} else if held {
-		id, _ := set.List()
+		id, _ := sets[0].List()
 		contents, err := a.Host.Holds.Need(ctx, a.link, sets...)
 		if err != nil {
 			return err
@@ -91,9 +91,10 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 			want[id] = true
 		}
 		body.Dirs, body.Links, body.Lists = nil, nil, []unit.ContentID{id}
-		body.Files = body.Files[:1]
+		own := a.Known.Own()
+		body.Files = body.Files[:len(own)]
 		body.Blobs = make([]job.Blob, 0, len(want))
-		send = append(make([]*inputs.Input, 0, len(want)+1), set.Files[0])
+		send = append(make([]*inputs.Input, 0, len(want)+1), own...)
 		sent := uint64(0)
 		for _, set := range sets {
 			for _, f := range set.Files[1:] {
@@ -116,7 +117,7 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 				}
 			}
 		}
-		held := max(set.Len-set.Files[0].Len, sent) - sent
+		held := max(listed(sets[0]), sent) - sent
 		a.Host.Holds.Spare(held)
 		a.Metrics.Carried(sent, held)
 	}
@@ -140,8 +141,8 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 		b = append(b, 0)
 	}
 	var err error
-	for i, f := range send {
-		if i == 0 && a.Known.Source != nil {
+	for _, f := range send {
+		if f == set.Files[0] && a.Known.Source != nil {
 			b = append(b, a.Known.Source...)
 		} else if b, err = f.Append(b); err != nil {
 			return err
@@ -151,11 +152,14 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 		b = append(b, list...)
 	}
 	if g.contents == nil {
-		a.Metrics.Carried(set.Len-set.Files[0].Len, 0)
+		a.Metrics.Carried(listed(sets[0]), 0)
 	}
 	g.plain, g.files = b, uint32(len(send))
 	return nil
 }
+
+// listed returns how many bytes the files have that the list of a set names.
+func listed(set *inputs.Set) uint64 { return set.Len - set.Files[0].Len }
 
 // keeps reports whether a host's store can hold all contents of sets at once, including those that precompiled headers
 // are made of.

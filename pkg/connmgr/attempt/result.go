@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -111,6 +112,16 @@ func (a *Attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte
 	}
 	a.Metrics.Packed(len(got), len(frame), "in")
 	return got, nil
+}
+
+// holds records which outputs of a result the host keeps in its store.
+func (a *Attempt) holds(r *job.Result, mem []byte) {
+	if a.Known == nil || !a.spares() {
+		return
+	}
+	for _, out := range a.Body.Modules(r, mem) {
+		a.Host.Holds.Made(a.link, sha256.Sum256(out), uint64(len(out)))
+	}
 }
 
 // resultEnd returns how far a result reaches from its start, in bytes.

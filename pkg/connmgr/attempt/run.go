@@ -141,6 +141,7 @@ func (a *Attempt) fly() Outcome {
 		if no := a.distrust(out.Result, mem); no != nil {
 			return *no
 		}
+		a.holds(out.Result, mem)
 	}
 	return out
 }

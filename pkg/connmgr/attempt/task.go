@@ -83,10 +83,10 @@ func (t *Task) Held(hosts []scheduler.Host) map[string]uint64 {
 	if t.Known == nil || len(hosts) < 2 {
 		return nil
 	}
-	there := t.Farm.Ledgers(hosts)
+	there, set := t.Farm.Ledgers(hosts), t.Known.Sets()[0]
 	held := make(map[string]uint64, len(there))
 	for addr, h := range there {
-		if n := h.Bytes(t.Known.Set, len(hosts) <= maxWeighed); n > 0 {
+		if n := h.Bytes(set, len(hosts) <= maxWeighed); n > 0 {
 			held[addr] = n
 		}
 	}

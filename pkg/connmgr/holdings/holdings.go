@@ -26,6 +26,8 @@ type Ledger struct {
 	// has not. If there are more than maxWrong, its system is a different one, and it is sent all of them.
 	wrong  map[unit.ContentID]bool
 	unlike bool // it could not complete an abridged list
+	// loses means that it lacked what it has made itself (Made): it keeps no results, or not for long enough.
+	loses bool
 	// What a host keeps has a bound, beyond which it drops what was not used for longest. keeps is how many bytes it was sent at least
 	// between two uses of a content when it lacked that the second time; 0: that has not been. What was not used for that long is
 	// sent again, not named, which would cost a round trip. It grows, because the reason may have gone.
@@ -43,6 +45,7 @@ const maxWrong = 64
 type holding struct {
 	posted chan struct{} // closed when its job is posted or given up
 	way    Way           // the way that it was sent; nil: the host has confirmed it
+	made   bool          // it was not sent, but is a result of the host's own
 	used   uint64        // Ledger.sent when a job last named or brought it
 	aged   uint64        // how far that was before the last time
 }
@@ -100,7 +103,7 @@ func (h *Ledger) claim(l Way, sets []*inputs.Set) *Load {
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
 		h.epoch, h.known, h.wrong = epoch, make(map[unit.ContentID]*holding), make(map[unit.ContentID]bool)
-		h.unlike, h.keeps, h.sent = false, 0, 0
+		h.unlike, h.loses, h.keeps, h.sent = false, false, 0, 0
 		h.restoreLocked()
 	}
 	w := &Load{h: h, way: l}
@@ -191,12 +194,28 @@ func (w *Load) End(held bool) {
 	w.Posted()
 }
 
+// Made records that the host has made a content of n bytes over l, which it then keeps like one that was sent to it.
+func (h *Ledger) Made(l Way, id unit.ContentID, n uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.known == nil || h.loses || h.epoch == 0 || h.epoch != l.Welcome().StoreEpoch || h.known[id] != nil {
+		return
+	}
+	h.known[id] = &holding{posted: past, made: true, used: h.sent}
+	h.sent += n
+}
+
 // Dropped learns from contents that the host said it lacks how much it keeps. The caller forgets them (Forget).
 func (h *Ledger) Dropped(ids []unit.ContentID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
-		if x := h.known[id]; x != nil && x.way == nil && x.aged > 0 && (h.keeps == 0 || x.aged < h.keeps) {
+		x := h.known[id]
+		switch {
+		case x == nil || x.way != nil:
+		case x.made:
+			h.loses = true
+		case x.aged > 0 && (h.keeps == 0 || x.aged < h.keeps):
 			h.keeps = max(x.aged, leastKept)
 		}
 	}

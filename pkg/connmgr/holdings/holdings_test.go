@@ -98,6 +98,21 @@ func TestHoldings(t *testing.T) {
 	is("its system is another one", brings(b), b)
 	l.welcome.StoreEpoch++
 	is("or was, with another store", brings(b))
+
+	// What the host has made it holds too, unless it turns out that it does not keep such contents.
+	l.welcome.StoreEpoch++
+	clear(own)
+	brings(a).End(true)
+	h.Made(l, b, 10)
+	h.Made(&openWay{}, c, 10)
+	is("the host has made one; another was made for a store that is gone", brings(b, c), c)
+	h.Dropped([]unit.ContentID{b})
+	h.Forget([]unit.ContentID{b}, nil)
+	w = brings(b)
+	is("it has not kept it", w, b)
+	w.End(true)
+	h.Made(l, unit.ContentID{7}, 10)
+	is("so nor the next one", brings(unit.ContentID{7}), unit.ContentID{7})
 }
 
 // TestSmallStore: what a host's store will have dropped, as far as its answers tell how much it keeps, is brought again and not

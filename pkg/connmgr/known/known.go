@@ -6,6 +6,7 @@
 package known
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -48,14 +49,28 @@ type Job struct {
 	// Left means that a link with LTO has left it.
 	Left bool
 
+	whole *inputs.Set // of Set, if hosts keep the source as they keep what else it reads (KeepSource); nil: they do not
+
 	rules *compile.Rules // that it writes; nil: they do not tell what it has read
 	here  *inputs.Query  // that Set answers, for Guard; nil: a compile here is not guarded
 
 	search *search // for Judge; nil: it is not to be judged
 }
 
-// Sets returns all sets of files that the job needs.
-func (k *Job) Sets() []*inputs.Set { return append([]*inputs.Set{k.Set}, k.Images...) }
+// Sets returns all sets of files that the job needs, as their lists travel. The first one's list has the source too if hosts keep that.
+func (k *Job) Sets() []*inputs.Set { return append([]*inputs.Set{cmp.Or(k.whole, k.Set)}, k.Images...) }
+
+// KeepSource has hosts keep the source like what else the job reads, because other jobs will read the same content. Otherwise it is the
+// job's own, and nothing there remains of it. It must not be called beside Sets.
+func (k *Job) KeepSource() { k.whole = k.Set.Whole() }
+
+// Own returns the files that are the job's own: the source, unless hosts keep that.
+func (k *Job) Own() []*inputs.Input {
+	if k.whole != nil {
+		return nil
+	}
+	return k.Set.Files[:1]
+}
 
 // Spare reports whether the compile may leave files of the Set unread, and will tell which.
 func (k *Job) Spare() bool { return k.rules != nil && k.Set.Spare() }

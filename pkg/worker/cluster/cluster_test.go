@@ -5,13 +5,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -387,5 +390,84 @@ func TestObject(t *testing.T) {
 	}
 	if want, err := os.ReadFile(filepath.Join(dir, "x.o")); err != nil || !bytes.Equal(want, o.Outputs[0].Content) {
 		t.Errorf("the object differs, %v", err)
+	}
+}
+
+// TestTry: whether a server takes uploads, and how far its clock is off, is found out beforehand.
+func TestTry(t *testing.T) {
+	try := func(o reapiserver.Options) (time.Duration, bool, error) {
+		o.Execute = &reapiserver.Execution{}
+		return open(t, Options{URL: "grpc://" + reapiserver.Start(t, o).Addr}).Try(t.Context())
+	}
+	if _, told, err := try(reapiserver.Options{}); told || err != nil {
+		t.Errorf("an ordinary server: a time %v, %v", told, err)
+	}
+	if ahead, told, err := try(reapiserver.Options{Ahead: -time.Hour}); !told || err != nil || ahead > 2*time.Second-time.Hour || ahead < -time.Hour-time.Minute {
+		t.Errorf("an hour behind: %v, %v, %v", ahead, told, err)
+	}
+	if _, _, err := try(reapiserver.Options{Full: true}); err == nil || !strings.Contains(err.Error(), "no room or quota left: the quota of this project is used up") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("without quota: %v", err)
+	}
+}
+
+// TestKeptFailure: a server that has the result of an action that failed runs it again, as the reason may have gone; others it answers by
+// what it has.
+func TestKeptFailure(t *testing.T) {
+	possible(t)
+	tc := gcc(t)
+	server := reapiserver.Start(t, reapiserver.Options{Execute: &reapiserver.Execution{KeepsFailures: true}})
+	c := open(t, Options{URL: "grpc://" + server.Addr, Cached: true})
+	for _, x := range []struct {
+		text   string
+		status int
+	}{{"int x;\n", 0}, {"int\n", 1}} {
+		for again := range 2 {
+			o, err := c.Run(t.Context(), compile(tc, x.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Exit != x.status || o.Cached != (again == 1 && x.status == 0) {
+				t.Errorf("%q, time %d: exit %d, from what the server has: %v", x.text, again, o.Exit, o.Cached)
+			}
+		}
+	}
+}
+
+// TestManyJobs: thousands of jobs at a time each get their own result, and leave nothing behind.
+func TestManyJobs(t *testing.T) {
+	const jobs, texts = 5000, 5
+	possible(t)
+	tc := gcc(t)
+	server := reapiserver.Start(t, reapiserver.Options{Execute: &reapiserver.Execution{}})
+	c := open(t, Options{URL: "grpc://" + server.Addr, Cached: true}) // the server runs few of them
+	var want [texts][]byte
+	text := func(i int) string { return fmt.Sprintf("int x = %d;\n", i%texts) }
+	for i := range want {
+		o, err := c.Run(t.Context(), compile(tc, text(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[i] = o.Outputs[0].Content
+	}
+	before := runtime.NumGoroutine()
+	var wrong atomic.Int64
+	var all sync.WaitGroup
+	for i := range jobs {
+		all.Go(func() {
+			o, err := c.Run(t.Context(), compile(tc, text(i)))
+			if err != nil || !bytes.Equal(o.Outputs[0].Content, want[i%texts]) {
+				wrong.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if wrong.Load() > 0 {
+		t.Errorf("%d of %d jobs have no result, or another's", wrong.Load(), jobs)
+	}
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+10 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := runtime.NumGoroutine(); n > before+10 {
+		t.Errorf("%d goroutines, %d before", n, before)
 	}
 }

@@ -69,17 +69,22 @@ func (c *Cluster) runOn(ctx context.Context, cmd *Command, base *directory) (*Ou
 	if err != nil {
 		return nil, err
 	}
+	// By which the cluster's own tools find it.
+	c.o.Log.Debug("action", "digest", a.digest.Hash, "size", a.digest.SizeBytes, "outputs", cmd.Outputs)
 	var until time.Time // zero: nothing was lost yet
+	cached := c.o.Cached
 	for evicted := 0; ; {
 		if err := c.provide(ctx, a.blobs); err != nil {
 			return nil, err
 		}
-		r, err := c.execute(ctx, a)
+		r, err := c.execute(ctx, a, cached)
 		code := status.Code(err)
 		if lost(code) && until.IsZero() {
 			until = time.Now().Add(c.o.Lost)
 		}
 		switch {
+		case err == nil && r.GetCachedResult() && r.GetResult().GetExitCode() != 0 && cached:
+			cached = false // some servers keep failures, whose reason may have gone
 		case err == nil:
 			return c.outcome(ctx, cmd, a, r)
 		case ctx.Err() != nil:
@@ -134,8 +139,8 @@ type operations interface {
 }
 
 // execute has the action executed, and waits for its end. A connection that breaks is taken up again, as long as the server knows
-// the execution. The error is one of gRPC's.
-func (c *Cluster) execute(ctx context.Context, a *action) (*repb.ExecuteResponse, error) {
+// the execution. cached lets it answer by an earlier result. The error is one of gRPC's.
+func (c *Cluster) execute(ctx context.Context, a *action, cached bool) (*repb.ExecuteResponse, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	name := ""
@@ -147,7 +152,7 @@ func (c *Cluster) execute(ctx context.Context, a *action) (*repb.ExecuteResponse
 	var s operations
 	start := func(ctx context.Context) (err error) {
 		s, err = c.exec.Execute(ctx, &repb.ExecuteRequest{
-			InstanceName: c.server.Instance(), ActionDigest: a.digest, SkipCacheLookup: !c.o.Cached, DigestFunction: repb.DigestFunction_SHA256,
+			InstanceName: c.server.Instance(), ActionDigest: a.digest, SkipCacheLookup: !cached, DigestFunction: repb.DigestFunction_SHA256,
 			InlineStdout: true, InlineStderr: true,
 		})
 		return err

@@ -11,8 +11,8 @@ import (
 
 // Program returns a script that runs a program of another suite of Debian's, such as unstable, with the libraries of that
 // suite. The package that has it, and what that depends on, are fetched if need be, and unpacked below our directory;
-// nothing is installed.
-func (a *Archives) Program(ctx context.Context, suite, pkg, program string) (script string, err error) {
+// nothing is installed. Beside it are scripts for the programs of these packages in more, which it may run.
+func (a *Archives) Program(ctx context.Context, suite, pkg, program string, more ...string) (script string, err error) {
 	dir := filepath.Join(a.dir, pkg+"-"+suite)
 	script = filepath.Join(dir, "run", filepath.Base(program))
 	if _, err := os.Stat(script); err == nil {
@@ -25,14 +25,20 @@ func (a *Archives) Program(ctx context.Context, suite, pkg, program string) (scr
 	if len(loaders) == 0 {
 		return "", fmt.Errorf("%s of %s: no loader among its libraries", pkg, suite)
 	}
-	lines := fmt.Sprintf("#!/bin/sh\nexec %s --library-path %s %s \"$@\"\n", loaders[0], filepath.Dir(loaders[0]), filepath.Join(dir, "root", program))
 	if err := os.MkdirAll(filepath.Dir(script), 0o755); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(script+".new", []byte(lines), 0o755); err != nil {
-		return "", err
+	for _, p := range append(more, program) { // which is the last, so that all are there
+		to := filepath.Join(dir, "run", filepath.Base(p))
+		lines := fmt.Sprintf("#!/bin/sh\nexec %s --library-path %s %s \"$@\"\n", loaders[0], filepath.Dir(loaders[0]), filepath.Join(dir, "root", p))
+		if err := os.WriteFile(to+".new", []byte(lines), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.Rename(to+".new", to); err != nil {
+			return "", err
+		}
 	}
-	return script, os.Rename(script+".new", script) // last, so that it is whole
+	return script, nil
 }
 
 // unpackFrom unpacks a package of a suite, with all that it depends on, into dir/root.

@@ -24,11 +24,12 @@ import (
 // Execution says how a server runs actions. They really run, on this machine: where, Root says.
 type Execution struct {
 	// Directory runs actions in their build directory only, as a worker does that shows its own root.
-	Directory bool
-	Platform  map[string]string // properties that actions must ask for
-	Low, High *semver.SemVer    // versions of the API; nil: it does not say
-	Disabled  bool              // it says that it runs none
-	NoSHA256  bool              // for actions
+	Directory     bool
+	Platform      map[string]string // properties that actions must ask for
+	Low, High     *semver.SemVer    // versions of the API; nil: it does not say
+	Disabled      bool              // it says that it runs none
+	NoSHA256      bool              // for actions
+	KeepsFailures bool              // it has results of actions that failed, too, as buildbox-casd does unless told otherwise
 	// Fault, if not nil, is asked for each execution, from 0 on.
 	Fault func(n int) Fault
 }
@@ -68,7 +69,26 @@ type engine struct {
 	n         int // executions so far
 	ops       map[string]*operation
 	cancelled int
-	links     map[string]string // the file with a content, by hash and mode
+	links     map[string]string             // the file with a content, by hash and mode
+	answers   map[string]*repb.ActionResult // of what has run without a fault, by the action's hash
+}
+
+// had returns the answer to an execution that may be one of an earlier run; nil: there was none.
+func (e *engine) had(r *repb.ExecuteRequest) *repb.ExecuteResponse {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if was := e.answers[r.ActionDigest.GetHash()]; was != nil && !r.SkipCacheLookup {
+		return &repb.ExecuteResponse{Result: was, CachedResult: true}
+	}
+	return nil
+}
+
+func (e *engine) remember(r *repb.ExecuteRequest, answer *repb.ExecuteResponse) {
+	if result := answer.GetResult(); result != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.answers[r.ActionDigest.GetHash()] = result
+	}
 }
 
 // operation is one execution.
@@ -81,7 +101,7 @@ type operation struct {
 
 func (s *Server) openEngine(t testing.TB) {
 	e := &s.engine
-	e.dir, e.ops, e.links = t.TempDir(), make(map[string]*operation), make(map[string]string)
+	e.dir, e.ops, e.links, e.answers = t.TempDir(), make(map[string]*operation), make(map[string]string), make(map[string]*repb.ActionResult)
 	e.ctx, e.stopAll = context.WithCancel(context.Background())
 	repb.RegisterExecutionServer(s.grpc, s)
 	longrunningpb.RegisterOperationsServer(s.grpc, s)
@@ -157,7 +177,12 @@ func (s *Server) Execute(r *repb.ExecuteRequest, stream repb.Execution_ExecuteSe
 	e.running.Go(func() {
 		defer stop()
 		defer close(op.done)
-		op.answer = s.run(ctx, r.ActionDigest, fault)
+		if op.answer = e.had(r); op.answer == nil {
+			op.answer = s.run(ctx, r.ActionDigest, fault)
+			if fault == None && (op.answer.GetResult().GetExitCode() == 0 || s.o.Execute.KeepsFailures) {
+				e.remember(r, op.answer)
+			}
+		}
 	})
 	if fault == StreamBroken || fault == Forgotten {
 		if fault == Forgotten {

@@ -13,10 +13,12 @@ import (
 	"encoding/hex"
 	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/longrunning/autogen/longrunningpb"
 	repb "github.com/bazelbuild/remote-apis/build/bazel/remote/execution/v2"
@@ -42,7 +44,9 @@ type Options struct {
 	Silent   bool  // it does not say what Batch is
 	Inline   int   // bytes of files that an ActionResult may have in it
 	TLS      *tls.Config
-	Execute  *Execution // nil: it runs no actions
+	Full     bool          // it takes no blobs
+	Ahead    time.Duration // what its clock is ahead; 0: its answers have no time
+	Execute  *Execution    // nil: it runs no actions
 }
 
 // Server is a running server.
@@ -181,9 +185,14 @@ func hashOf(data []byte) string {
 }
 
 // GetCapabilities implements the API.
-func (s *Server) GetCapabilities(_ context.Context, r *repb.GetCapabilitiesRequest) (*repb.ServerCapabilities, error) {
+func (s *Server) GetCapabilities(ctx context.Context, r *repb.GetCapabilitiesRequest) (*repb.ServerCapabilities, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.o.Ahead != 0 {
+		if err := grpc.SetHeader(ctx, metadata.Pairs("date", time.Now().Add(s.o.Ahead).UTC().Format(http.TimeFormat))); err != nil {
+			return nil, err
+		}
+	}
 	digests := []repb.DigestFunction_Value{repb.DigestFunction_SHA1, repb.DigestFunction_SHA256}
 	if s.o.NoSHA256 {
 		digests = digests[:1]
@@ -280,6 +289,9 @@ func (s *Server) UpdateActionResult(_ context.Context, r *repb.UpdateActionResul
 func (s *Server) BatchUpdateBlobs(_ context.Context, r *repb.BatchUpdateBlobsRequest) (*repb.BatchUpdateBlobsResponse, error) {
 	if err := s.instance(r.InstanceName); err != nil {
 		return nil, err
+	}
+	if s.o.Full {
+		return nil, status.Error(codes.ResourceExhausted, "the quota of this project is used up")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -107,24 +107,34 @@ const anyUnit = "%s"
 
 // compete runs the commands of all sides, one after the other, rounds times, after five rounds that do not count.
 func (b *bench) compete(figure string, sides []*side, rounds int, f *farm) error {
-	const warmup = 5
 	for round := -warmup; round < rounds; round++ {
-		for i := range sides {
-			s := sides[(i+round+warmup)%len(sides)]
-			far0, mgr0 := s.host.usage(), s.manager.ownCPU()
-			argv := slices.Clone(s.argv)
-			for i := range argv {
-				if s.unit != nil && argv[i] == anyUnit {
-					argv[i] = s.unit(round)
-				}
+		if err := b.turn(figure, sides, round, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// warmup is how many rounds do not count; they have numbers below 0.
+const warmup = 5
+
+// turn runs one round of compete.
+func (b *bench) turn(figure string, sides []*side, round int, f *farm) error {
+	for i := range sides {
+		s := sides[(i+round+warmup)%len(sides)]
+		far0, mgr0 := s.host.usage(), s.manager.ownCPU()
+		argv := slices.Clone(s.argv)
+		for i := range argv {
+			if s.unit != nil && argv[i] == anyUnit {
+				argv[i] = s.unit(round)
 			}
-			t, err := s.run.run(b.ctx, settle, s.env, b.tmp, argv...)
-			if err != nil {
-				return f.trouble(err)
-			}
-			if round >= 0 {
-				s.add(b, figure, round, t, s.host.usage()-far0, s.manager.ownCPU()-mgr0)
-			}
+		}
+		t, err := s.run.run(b.ctx, settle, s.env, b.tmp, argv...)
+		if err != nil {
+			return f.trouble(err)
+		}
+		if round >= 0 {
+			s.add(b, figure, round, t, s.host.usage()-far0, s.manager.ownCPU()-mgr0)
 		}
 	}
 	return nil

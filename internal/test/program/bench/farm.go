@@ -79,6 +79,7 @@ type farmSpec struct {
 	places  int    // of each host; 0: four
 	// compilers, when set, is the only directory in which hosts have compilers.
 	compilers string
+	executor  string // of each daemon: a cluster; then it logs which actions it has executed
 }
 
 // newFarm starts a daemon on each host, and a manager that knows them.
@@ -131,6 +132,9 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 		}
 		args := []string{filepath.Join(b.bin, "rdistccd"), "--listen", addr, "--jobs", strconv.Itoa(cmp.Or(s.places, 4)), "--http", "127.0.0.1:0", "--nice", "0"}
 		args = append(args, daemon...)
+		if s.executor != "" {
+			args = append(args, "--executor", s.executor, "--log-level", "debug")
+		}
 		d, err := b.startDaemon(f.host, "rdistccd", env, args...)
 		if err != nil {
 			return nil, err

@@ -8,8 +8,12 @@ import (
 
 // TestEqual: what the cluster makes is what the build host would have made, byte for byte: objects with debug information, side
 // files, messages, exit status. Its workers have no file of this machine but what the actions bring.
-func TestEqual(t *testing.T) {
-	s := prepare(t, reapiserver.Options{})
+func TestEqual(t *testing.T) { equals(t, prepare(t, reapiserver.Options{})) }
+
+// TestEqualElsewhere: so it is with a cluster that is not ours.
+func TestEqualElsewhere(t *testing.T) { equals(t, prepareOther(t)) }
+
+func equals(t *testing.T, s *site) {
 	s.write("a.c", "#include <stdio.h>\n#include \"sub/a.h\"\n#define twice(x) ((x) * 2)\nint main(int argc, char **argv) { printf(\"%s %d\\n\", argv[0], twice(argc) + A); return 0; }\n")
 	s.write("sub/a.h", "#pragma once\n#define A 7\n")
 	s.write("b.cc", "#include <string>\n#include <vector>\nint f(const std::vector<std::string> &v) { int n = 0; for (auto &s : v) n += s.size(); return n; }\n")

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/debsrc"
+	"github.com/rdistcc/rdistcc/internal/test/kit/engine"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -26,7 +28,8 @@ type site struct {
 	*testing.T
 	*farm.Farm
 	ctx    context.Context
-	server *reapiserver.Server
+	server *reapiserver.Server // nil: the cluster is not ours
+	addr   string              // of the cluster
 	host   farm.Process
 	work   string
 	vars   []string // of commands
@@ -35,21 +38,55 @@ type site struct {
 // prepare returns a farm without processes, and a server for it.
 func prepare(t *testing.T, o reapiserver.Options) *site {
 	t.Helper()
+	s := prepareAny(t)
+	if err := reapiserver.Possible(t.TempDir()); err != nil {
+		need.Skipf(t, need.Sandbox, "%v", err)
+	}
+	if o.Execute == nil {
+		o.Execute = &reapiserver.Execution{}
+	}
+	s.server = reapiserver.Start(t, o)
+	s.addr = s.server.Addr
+	return s
+}
+
+// prepareOther returns a farm without processes, and a cluster for it that is not ours. It skips the test where there is none to be had.
+func prepareOther(t *testing.T) *site {
+	t.Helper()
+	s := prepareAny(t)
+	a, err := debsrc.New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within, done := context.WithTimeout(s.ctx, 3*time.Minute)
+	defer done()
+	e, err := engine.Start(within, a, filepath.Join(s.Dir, "engine"), 4)
+	if err != nil {
+		if errors.Is(err, engine.ErrMissing) {
+			t.Skip(err) // it is not among what a machine is said to have
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.addr = e.Addr
+	return s
+}
+
+// prepareAny returns a farm without processes.
+func prepareAny(t *testing.T) *site {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("builds the programs and starts a farm")
 	}
 	part.Skip(t)
-	if err := reapiserver.Possible(t.TempDir()); err != nil {
-		need.Skipf(t, need.Sandbox, "%v", err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
-	if o.Execute == nil {
-		o.Execute = &reapiserver.Execution{}
-	}
-	server := reapiserver.Start(t, o)
 	f := farmtest.New(t, farmtest.Dir(t))
-	s := &site{T: t, Farm: f, ctx: ctx, server: server, work: filepath.Join(f.Dir, "work"), vars: []string{"RDISTCC_CACHE=off"}}
+	s := &site{T: t, Farm: f, ctx: ctx, work: filepath.Join(f.Dir, "work"), vars: []string{"RDISTCC_CACHE=off"}}
 	if err := errors.Join(os.Mkdir(s.work, 0o777), f.Secure(ctx, farm.Security{})); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +97,7 @@ func prepare(t *testing.T, o reapiserver.Options) *site {
 func (s *site) start(flags ...string) {
 	s.Helper()
 	var err error
-	if s.host, err = s.StartDaemon(s.ctx, "cluster", append([]string{"--executor", "grpc://" + s.server.Addr, "--jobs", "4"}, flags...)...); err != nil {
+	if s.host, err = s.StartDaemon(s.ctx, "cluster", append([]string{"--executor", "grpc://" + s.addr, "--jobs", "4"}, flags...)...); err != nil {
 		s.Fatal(err)
 	}
 	if err := s.StartManager(s.ctx, "--hosts", s.host.Addr); err != nil {

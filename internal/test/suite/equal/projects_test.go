@@ -68,6 +68,12 @@ var projects = []project{
 		check:     `out/bin/jsoncpp_test && ctest --test-dir out --output-on-failure`,
 	},
 	{
+		name: "flatbuffers", source: "flatbuffers",
+		configure: cmake + `-DFLATBUFFERS_BUILD_TESTS=OFF`,
+		make:      `ninja -j$JOBS -C out`,
+		check:     `printf 'table T { a:int; } root_type T;' >t.fbs && printf '{ a: 7 }' >t.json && out/flatc -b t.fbs t.json && test -s t.bin`,
+	},
+	{
 		name: "tinyxml2", source: "tinyxml2",
 		configure: cmake,
 		make:      `ninja -j$JOBS -C out`,

@@ -22,6 +22,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/rdistcc/rdistcc/internal/test/kit/debsrc"
+	"github.com/rdistcc/rdistcc/internal/test/kit/engine"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 	"github.com/rdistcc/rdistcc/internal/test/kit/farmtest"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -33,6 +35,7 @@ var (
 	trees      = flag.String("tree", "both", "daemon.tree of the daemons, or both: auto of one, answered of the other")
 	inputs     = flag.String("inputs", "", "RDISTCC_INPUTS of the commands: auto, list or text; \"\": not set")
 	cache      = flag.Bool("cache", false, "with the cache of results")
+	cluster    = flag.Bool("cluster", false, "the daemons hand their jobs to a cluster: buildbox-casd of Debian's unstable suite, which is fetched")
 	security   farm.Security
 	daemonUser = flag.String("daemon-user", "", "`USER` that the daemons become, where root runs the tests")
 )
@@ -50,9 +53,10 @@ type ground struct {
 	root    string
 	client  string // contains the places
 	places  chan *place
-	sandbox string // how the daemons confine compiles
-	hosts   string // that the manager was told of
-	other   string // RDISTCC_DIR of a second manager; "": there is none
+	sandbox string         // how the daemons confine compiles
+	hosts   string         // that the manager was told of
+	other   string         // RDISTCC_DIR of a second manager; "": there is none
+	engine  *engine.Engine // nil: the daemons run the jobs
 }
 
 // place is a directory that commands run in, one at a time.
@@ -85,7 +89,11 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	status := m.Run()
 	if g := theGround; g != nil {
-		if err := g.Stop(); err != nil {
+		err := g.Stop()
+		if g.engine != nil {
+			err = errors.Join(err, g.engine.Stop())
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			status = max(status, 1)
 		}
@@ -130,6 +138,9 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 			if made.Farm != nil {
 				err = errors.Join(err, made.Stop())
 			}
+			if made.engine != nil {
+				err = errors.Join(err, made.engine.Stop())
+			}
 			_ = os.RemoveAll(made.root)
 		}
 	}()
@@ -148,6 +159,9 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 	g.Hidden = g.client
 	g.Vars = []string{"TMPDIR=" + tmp, "LC_ALL=C"}
 	s := security
+	if *cluster {
+		s.Sandbox, *trees = "auto", "auto"
+	}
 	if s.Sandbox == "" && !*textual {
 		s.Sandbox = "strict" // no daemon starts so where the machine does not offer it
 		if err := g.tries(ctx, s); err != nil {
@@ -172,6 +186,16 @@ func newGround(ctx context.Context, bin string) (g *ground, err error) {
 		}
 	}
 	args := []string{"--jobs", "3"}
+	if *cluster {
+		a, err := debsrc.New(*sourcesDir)
+		if err != nil {
+			return nil, err
+		}
+		if g.engine, err = engine.Start(ctx, a, filepath.Join(g.root, "engine"), 3); err != nil {
+			return nil, err
+		}
+		args = append(args, "--executor", "grpc://"+g.engine.Addr)
+	}
 	if *trees != "auto" && *trees != "both" {
 		if err := g.AddSettings("daemon.yaml", "daemon: {tree: "+*trees+"}\n"); err != nil {
 			return nil, err

@@ -39,7 +39,11 @@ func (s *site) linked(cc string, n, pid int) (file string, commands [][]string) 
 	index := []string{cc, "-flto=thin", "-fuse-ld=gold", "-shared", "-Wl,-plugin-opt,thinlto-index-only", "-o", "x.so"}
 	for i, source := range s.program(n) {
 		module := fmt.Sprintf("lib a.a(unit %d.o at %d).%d.o", i, 60*i, pid)
-		s.plainly(cc, "-O2", "-g", "-flto=thin", "-fPIC", "-c", source, "-o", module)
+		if compile := []string{cc, "-O2", "-g", "-flto=thin", "-fPIC", "-c", source, "-o", module}; s.farms {
+			s.onHost(compile...)
+		} else {
+			s.plainly(compile...)
+		}
 		index = append(index, module)
 		native := fmt.Sprintf("%s.%d.%d.native.o", module, i+1, pid)
 		j := job{[]string{module, "-fthinlto-index=" + module + ".thinlto.bc", "-o", native}, []string{module, module + ".thinlto.bc"}, []string{native}}
@@ -113,6 +117,68 @@ func TestDistributor(t *testing.T) {
 	}
 }
 
+// onHost runs a command until a host does it.
+func (s *site) onHost(args ...string) {
+	s.Helper()
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if got := s.run(args...); strings.HasPrefix(got.where, "remote:") {
+			return
+		} else if got.status != 0 || time.Now().After(end) {
+			s.Fatalf("%s: exit %d, %s: %s%s", strings.Join(args, " "), got.status, got.where, got.out, s.log())
+		}
+	}
+}
+
+// sent returns how many bytes hosts have been sent with jobs.
+func (s *site) sent() (n int) {
+	s.Helper()
+	var stats struct {
+		BytesOut int `json:"bytes_out"`
+	}
+	if err := json.Unmarshal([]byte(s.run("stats", "--json").out), &stats); err != nil {
+		s.Fatal(err)
+	}
+	return stats.BytesOut
+}
+
+// TestModulesTravelOnce: a module that a host has compiled is not sent to it for a link, neither as the source of a job nor for others to
+// import from; one that it has not is sent once.
+func TestModulesTravelOnce(t *testing.T) {
+	s := prepare(t, "")
+	cc := compilers(t, "clang-14")[0]
+	if _, err := exec.LookPath("ld.gold"); err != nil {
+		need.Skipf(t, need.Tools, "%v", err)
+	}
+	s.start()
+	const n = 7       // with main.c
+	const most = 4000 // bytes of a job's words, of its list, and of the index
+	s.more = `const char text[] = "` + strings.Repeat("text", n*most) + "\";\n"
+	s.onHost(cc, "-c", s.program(1)[0], "-o", "x.o") // it has been found
+	for pid, farms := range []bool{false, true} {
+		s.farms = farms
+		file, commands := s.linked(cc, n-1, pid)
+		modules := 0
+		for _, c := range commands {
+			fi, err := os.Stat(filepath.Join(s.work, c[len(c)-4]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			modules += int(fi.Size())
+		}
+		if farms {
+			modules = 0
+		}
+		before := s.sent()
+		if got := s.run("dtlto", file); got.status != 0 || strings.Count(got.where, "remote:") != n {
+			t.Fatalf("exit %d, %s: %s%s", got.status, got.where, got.out, s.log())
+		}
+		if sent := s.sent() - before; sent < modules || sent > modules+n*most {
+			t.Errorf("modules made by hosts: %v: %d bytes sent with %d jobs, want %d and less than %d a job", farms, sent, n, modules, most)
+		}
+		s.more += "int changed;\n"
+	}
+}
+
 // TestRelink: a link that other processes have made of the same modules takes its compiles from the cache, with other names throughout;
 // after a change, all but those that it reaches.
 func TestRelink(t *testing.T) {
@@ -159,4 +225,11 @@ func TestRelink(t *testing.T) {
 	if where := link(4711); strings.Count(where, "cached:") != n-1 {
 		t.Errorf("after a change that nothing else imports: %s", where)
 	}
+
+	s.plainly(cc, "-O1", "-emit-llvm", "-c", "unit0.c", "-o", "x.bc")
+	s.onHost(cc, "-O2", "-c", "x.bc", "-o", "x.o")
+	if got := s.run(cc, "-O2", "-c", "x.bc", "-o", "x.o"); !strings.HasPrefix(got.where, "cached:") {
+		t.Errorf("without an index, again: %s", got.where)
+	}
+	s.equal(cc, "-O2", "-c", "x.bc", "-o", "x.o")
 }

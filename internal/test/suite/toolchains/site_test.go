@@ -22,9 +22,10 @@ import (
 type site struct {
 	*testing.T
 	*farm.Farm
-	ctx  context.Context
-	work string
-	more string // at the end of program's main.c
+	ctx   context.Context
+	work  string
+	more  string // at the end of program's main.c
+	farms bool   // linked has hosts compile the modules
 }
 
 // bare are the settings of a daemon without compilers.
