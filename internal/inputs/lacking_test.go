@@ -53,3 +53,34 @@ func TestOnly(t *testing.T) {
 		t.Errorf("%+v of a file that is gone", set)
 	}
 }
+
+// TestRelative: a Set tells that no line directive names a file absolutely only where that is certain.
+func TestRelative(t *testing.T) {
+	dir := t.TempDir()
+	tab := New(Options{})
+	for text, want := range map[string]bool{
+		"int a;\n":                            true,
+		"#include \"h.h\"\nint a;\n":          true,
+		"#line 7\n#line 8 \"x.y\"\n":          true,
+		"#line 8 \"/home/a/x.y\"\n":           false,
+		"# 1 \"/home/a//\"\n":                 false, // the compiler's own, of preprocessed text
+		"#include \"placed.h\"\n":             false,
+		"#define F \"x\"\n#line 8 F\n":        false,
+		"#line 8 \"\\057home/a/x.y\"\n":       false,
+		"#if 0\n#line 8 \"/a/x.y\"\n#endif\n": false, // which of them count is not found out
+	} {
+		put(t, dir+"/x.c", text)
+		put(t, dir+"/h.h", "#line 3 \"gen/h.y\"\n")
+		put(t, dir+"/placed.h", "#line 3 \"/home/a/h.y\"\n")
+		for range 2 {
+			set, err := tab.Resolve(&Query{Key: text, Source: "x.c", Cwd: dir, Quote: []string{"."}})
+			if err != nil || set.Relative != want {
+				t.Errorf("%q: %+v, %v", text, set, err)
+			}
+		}
+	}
+	set, err := tab.Resolve(&Query{Key: "k", Source: "x.c", Cwd: dir, Only: []string{"x.c"}})
+	if err != nil || set.Relative {
+		t.Errorf("of files that a compiler has listed: %+v, %v", set, err)
+	}
+}

@@ -33,6 +33,8 @@ type Set struct {
 	// Timed means that what the compile writes may depend on when it runs, or on the times of its files.
 	Timed bool
 	Kinds Kinds // how the texts name files
+	// Relative means that no line directive in the texts names a file absolutely. Otherwise one may.
+	Relative bool
 
 	base   *Set   // the set on whose list this one's is based, or nil
 	delta         // from base
@@ -204,7 +206,8 @@ func (i *Input) Append(buf []byte) ([]byte, error) {
 
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {
-	s := &Set{Files: make([]*Input, 0, len(w.hits)), Unsure: w.unsure, Timed: w.timed, Kinds: w.kinds | w.wholeKinds()}
+	s := &Set{Files: make([]*Input, 0, len(w.hits)), Unsure: w.unsure, Timed: w.timed, Kinds: w.kinds | w.wholeKinds(),
+		Relative: w.whole && !w.told && len(w.q.Only) == 0 && !w.unsure && !w.absolute}
 	if !w.told {
 		for name, lacks := range w.lacks {
 			if lacks {

@@ -35,6 +35,7 @@ type walk struct {
 	fixed     map[*entry]struct{} // files that may be read otherwise
 	blurred   bool                // what is the system's is not certain
 	unsure    bool
+	absolute  bool // a line directive names a file absolutely
 	timed     bool
 	finds     int                 // how often a name has led to a file
 	lacks     map[string]bool     // names of headers that were looked for, and whether none has led to a file
@@ -272,6 +273,7 @@ func (w *walk) include(e *entry) *Doubt {
 	}
 	for _, name := range x.lines {
 		w.tried(kindLine)
+		w.absolute = w.absolute || strings.HasPrefix(name, "/")
 		if d := w.line(name); d != nil {
 			return d
 		}

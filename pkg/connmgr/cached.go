@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/unit"
@@ -33,6 +34,7 @@ type names struct {
 	exact resultcache.Key
 	moved resultcache.Key // where it may be shared with other directories; see base
 	base  move.Base       // that moved does not depend on; empty: there is no moved
+	hole  string          // directory that a result under moved may name in its debug information alone; empty: none
 	body  *job.Body       // the command, as moved has it if there is one
 	moves bool            // what was found under moved is from another directory
 }
@@ -59,8 +61,12 @@ func (c *client) names(k *known.Job) *names {
 		dir = c.m.checkouts.Of(c.lease.Cwd)
 	}
 	if base, is := move.Of(dir); is {
-		if body, is := base.Command(k.Body, move.NamesTypes(c.compiler.Family, c.compiler.Major, k.Body.Language)); is {
-			n.body = body
+		hole := ""
+		if k.Set.Relative {
+			hole = move.Holes(c.compiler.Family, c.compiler.Major, k.Body)
+		}
+		if body, is := base.Command(k.Body, move.NamesTypes(c.compiler.Family, c.compiler.Major, k.Body.Language), hole); is {
+			n.body, n.hole = body, hole
 			n.moved, n.base = resultcache.KeyOf(c.compiler.ID, body, k.Set.SumBelow(string(base), base.Hide)), base
 		}
 	}
@@ -221,10 +227,9 @@ func (c *client) moveHere(k *known.Job, to move.Base, e *resultcache.Entry) bool
 		if int(f.Index) >= len(k.Body.Outputs) {
 			return false
 		}
-		if from != to && k.Body.Outputs[f.Index].Kind == unit.OutputDependency {
-			if f.Data, ok = from.Rules(f.Data, to); !ok {
-				return false
-			}
+		dir := string(from) + strings.TrimPrefix(k.Body.Cwd, string(to))
+		if f.Data, ok = from.Move(move.Output{Kind: k.Body.Outputs[f.Index].Kind, Data: f.Data}, dir, to); !ok {
+			return false
 		}
 	}
 	c.named.moves = c.named.moves || from != to

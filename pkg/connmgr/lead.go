@@ -178,7 +178,7 @@ func (x *madeFrom) encode(e *resultcache.Entry, r *ipc.Result, mem []byte) ([]by
 	case tellsTime(e.Files, x.began, x.ended):
 		return nil, errTime
 	}
-	if base := x.names.base; base != "" && base.Outputs(e.Stdout, e.Stderr, outputs) {
+	if base := x.names.base; base != "" && base.Outputs(e.Stdout, e.Stderr, outputs, x.names.hole) {
 		e.Key, e.Base = x.names.moved, string(base)
 	}
 	slices.SortFunc(e.Files, func(x, y resultcache.File) int { return int(x.Index) - int(y.Index) })

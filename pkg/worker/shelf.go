@@ -147,7 +147,7 @@ func (t *task) made(b *job.Body, r *job.Result, content []byte) {
 	for i := range r.Files {
 		outputs = append(outputs, move.Output{Kind: b.Outputs[r.Files[i].Index].Kind, Data: part(r.Files[i].Segment)})
 	}
-	t.moves = base.Outputs(part(r.Stdout), part(r.Stderr), outputs)
+	t.moves = base.Outputs(part(r.Stdout), part(r.Stderr), outputs, "")
 }
 
 // openShelves makes the shelves, if the settings have room for any.

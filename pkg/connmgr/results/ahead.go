@@ -3,6 +3,7 @@ package results
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -49,10 +50,11 @@ func (c *Command) misses(t *tier, key resultcache.Key) {
 // ahead fetches results of a tier before they are asked for. The first commands of a build name forecasts. The first of these
 // that names one of the results that the build looks for is right, and all its packs are fetched.
 type ahead struct {
-	c    *Cache
-	t    *tier
-	room *semaphore.Weighted // bytes of packs, of all tiers
-	most int64               // of that
+	c *Cache
+	t *tier
+	// Both are of all tiers, and in bytes: packs that were fetched, and what was noted and is not written yet.
+	room, notes *semaphore.Weighted
+	most        int64 // of each; of what a build notes as well
 
 	mu      sync.Mutex
 	closed  bool
@@ -102,6 +104,9 @@ const (
 	// aheadPatience is how many times as long as a look may take a command waits for what is under way before it asks for its own
 	// result. So it is as long as it takes to give up a store that does not answer. A build does that once.
 	aheadPatience = 3
+	// aheadRate is how many bytes a second are expected on a slow link: to ask for the same once more, beside what is under way, would
+	// be slower still.
+	aheadRate = 8 << 20
 	// quietTime is how long nothing is looked for or kept in a short build before what it has wanted is written down, quietMost in a
 	// long one, goneTime before what was fetched for it is forgotten, and lastTime before it is over.
 	quietTime = time.Second
@@ -114,8 +119,8 @@ const (
 	maxBuilds = 64
 )
 
-func newAhead(c *Cache, t *tier, room *semaphore.Weighted, most int64) *ahead {
-	return &ahead{c: c, t: t, room: room, most: most, builds: make(map[uint64]*build), parcels: make(map[resultcache.Key]*parcel), places: make(map[resultcache.Key]place)}
+func newAhead(c *Cache, t *tier, room, notes *semaphore.Weighted, most int64) *ahead {
+	return &ahead{c: c, t: t, room: room, notes: notes, most: most, builds: make(map[uint64]*build), parcels: make(map[resultcache.Key]*parcel), places: make(map[resultcache.Key]place)}
 }
 
 // begins records that a command begins to look for its result.
@@ -183,6 +188,7 @@ func (a *ahead) tick(id uint64, b *build) {
 		a.forgetLocked(b)
 		next = max(lastTime-idle, quietTime)
 	default:
+		a.notes.Release(int64(len(b.data))) // too few commands to be written down
 		delete(a.builds, id)
 		return
 	}
@@ -289,10 +295,23 @@ func (a *ahead) find(ctx context.Context, l *Look, buf []byte) (b []byte, come b
 		bd.used[l.Key] = struct{}{}
 		return nil, true
 	}
-	if a.awaitLocked(ctx, bd, at.in.done, until); at.in.data == nil {
+	if a.awaitLocked(ctx, bd, at.in.done, until.Add(a.transferLocked(bd))); at.in.data == nil {
 		return buf, false
 	}
 	return append(buf, at.in.data[at.off:][:at.len]...), true
+}
+
+// transferLocked returns how long what is under way for a build may take for its size alone.
+func (a *ahead) transferLocked(b *build) (d time.Duration) {
+	if b.chosen == nil {
+		return 0 // it is another build's
+	}
+	for i := range b.chosen.f.Packs {
+		if p := a.parcels[b.chosen.f.Packs[i].Key]; p != nil && p.data == nil {
+			d += time.Second * time.Duration(p.Len) / aheadRate
+		}
+	}
+	return d
 }
 
 // awaitListLocked waits for a forecast that is under way. It reports whether one has come.
@@ -343,7 +362,7 @@ func (a *ahead) chooseLocked(b *build, key resultcache.Key) {
 	for _, x := range b.lists {
 		if _, is := x.keys[key]; is {
 			b.chosen, b.asked = x, nil
-			b.unnote(x.keys)
+			a.unnoteLocked(b, x.keys)
 			a.fetchLocked(b)
 			return
 		}
@@ -405,6 +424,9 @@ func (a *ahead) fetch(ctx context.Context, p *parcel) {
 		a.t.fetched(len(p.Items))
 	} else {
 		a.c.log.Debug("results are not fetched ahead", "tier", a.t.Name, "results", len(p.Items), "bytes", p.Len, "err", err)
+		if errors.Is(err, resultcache.ErrMiss) || errors.Is(err, resultcache.ErrDamaged) {
+			a.lostLocked(p)
+		}
 	}
 	close(p.done)
 	switch {
@@ -412,6 +434,18 @@ func (a *ahead) fetch(ctx context.Context, p *parcel) {
 		a.releaseLocked(p)
 	case err != nil:
 		a.removeLocked(p)
+	}
+}
+
+// lostLocked lets the builds that have chosen a forecast with a pack note again what that had: the store has it no more.
+func (a *ahead) lostLocked(p *parcel) {
+	for _, b := range a.builds {
+		if b.chosen == nil || !slices.ContainsFunc(b.chosen.f.Packs, func(x resultcache.Pack) bool { return x.Key == p.Key }) {
+			continue
+		}
+		for _, x := range p.Items {
+			delete(b.chosen.keys, x.Key)
+		}
 	}
 }
 

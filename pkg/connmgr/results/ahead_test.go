@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 type far struct {
 	memory
 	trouble func(n int, key resultcache.Key) error // of the n-th request, from 1
+	rate    int                                    // bytes a second of what it sends; 0: any
 	asked   []resultcache.Key
 }
 
@@ -26,6 +28,9 @@ func (f *far) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte,
 	f.asked = append(f.asked, key)
 	n, slow := len(f.asked), f.slow
 	b, ok := f.all[key]
+	if f.rate > 0 {
+		slow += time.Second * time.Duration(len(b)) / time.Duration(f.rate)
+	}
 	f.mu.Unlock()
 	select {
 	case <-time.After(slow):
@@ -49,6 +54,7 @@ type client struct {
 	t     *testing.T
 	log   strings.Builder
 	build uint64
+	more  int // bytes of a result
 }
 
 const rtt = 50 * time.Millisecond
@@ -98,8 +104,12 @@ func (c *client) builds(salt string, n int) (hits int) {
 				switch {
 				case e == nil:
 					key := keyOf(salt, i)
-					c.Keep(cmd, key, entryOf(c.t, key, "h"))
-				case string(e.Files[0].Data) != "object":
+					b, err := (&resultcache.Entry{Key: key, Origin: resultcache.Origin{Made: time.Now()}, Files: []resultcache.File{{Data: append([]byte("object"), noise(c.more)...)}}}).Append(nil)
+					if err != nil {
+						c.t.Error(err)
+					}
+					c.Keep(cmd, key, b)
+				case !strings.HasPrefix(string(e.Files[0].Data), "object"):
 					c.t.Errorf("a result is %q", e.Files[0].Data)
 				default:
 					mu.Lock()
@@ -111,6 +121,13 @@ func (c *client) builds(salt string, n int) (hits int) {
 	}
 	all.Wait()
 	return hits
+}
+
+// noise returns n bytes that do not get shorter.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // returns no errors
+	return b
 }
 
 func (c *client) close() {
@@ -318,6 +335,89 @@ func TestAheadRoom(t *testing.T) {
 			t.Error("a build is never over")
 		}
 		a.mu.Unlock()
+		c.close()
+	})
+}
+
+// isNoted reports whether a name is that of a pack or a list, and not of a result.
+func isNoted(key resultcache.Key) bool {
+	return !strings.HasPrefix(string(key[:]), "x ") && !strings.HasPrefix(string(key[:]), "moved ")
+}
+
+// TestAheadNotes: what a build notes takes no more room in the store than what is fetched may take here, however many results there are,
+// nor does what all builds of a manager have noted and not written yet take more here.
+func TestAheadNotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 200 << 10
+		store := &far{memory: memory{slow: rtt}}
+		c := newClient(t, store, most)
+		packs := func() (n int) {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			for key, b := range store.all {
+				if isNoted(key) && !strings.HasPrefix(string(key[:]), "command") {
+					n += len(b)
+				}
+			}
+			return n
+		}
+		a := c.tiers[0].ahead
+		c.builds("x", 2000)
+		time.Sleep(goneTime)
+		if n := packs(); n < most/2 || n > most+most/10 {
+			t.Errorf("%d bytes of packs in the store", n)
+		}
+		for range 3 {
+			c.builds("x", 2000)
+		}
+		a.mu.Lock()
+		held := 0
+		for _, b := range a.builds {
+			held += len(b.data)
+		}
+		a.mu.Unlock()
+		if held == 0 || held > most {
+			t.Errorf("%d bytes are noted here", held)
+		}
+		c.close()
+		if !a.notes.TryAcquire(most) {
+			t.Error("what was noted takes room though it is written")
+		}
+	})
+}
+
+// TestAheadPacksExpire: a store removes what is old. The build that finds packs gone notes anew what they had.
+func TestAheadPacksExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := filled(t, 24)
+		for key := range store.all {
+			if isNoted(key) && !strings.HasPrefix(string(key[:]), "command") {
+				delete(store.all, key)
+			}
+		}
+		for i, most := range []int{100, 6} {
+			c := newClient(t, store, 64<<20)
+			if hits := c.builds("x", 24); hits != 24 || store.requests() > most {
+				t.Errorf("build %d: %d hits by %d requests", i, hits, store.requests())
+			}
+			c.close()
+		}
+	})
+}
+
+// TestAheadSlowLink: what is large is waited for as long as it takes on a slow link, not asked for again.
+func TestAheadSlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &far{memory: memory{slow: rtt}}
+		c := newClient(t, store, 64<<20)
+		c.more = 512 << 10
+		c.builds("x", 24)
+		c.close()
+		store.rate = 1 << 20 // of each connection
+		c = newClient(t, store, 64<<20)
+		if hits := c.builds("x", 24); hits != 24 || store.requests() > 12 {
+			t.Errorf("%d hits by %d requests", hits, store.requests())
+		}
 		c.close()
 	})
 }

@@ -16,6 +16,7 @@ type noted struct {
 	items   []resultcache.Packed         // new ones, in data
 	absent  []resultcache.Absent
 	data    []byte
+	total   int64              // bytes of all that was noted
 	packs   []resultcache.Pack // new ones, which the store has
 	packed  int                // packs that were made
 	writing bool
@@ -160,9 +161,15 @@ func (a *ahead) keeps(cmd *Command, key resultcache.Key, b []byte) {
 
 // noteLocked adds a result to what the next build will want.
 func (a *ahead) noteLocked(b *build, cmd *Command, key resultcache.Key, entry []byte) {
-	if _, has := b.has[key]; has || !cmd.Keeps || !a.t.Write || int64(len(entry)) > min(lastPack, a.most) {
+	if _, has := b.has[key]; has || !cmd.Keeps || !a.t.Write || len(entry) > lastPack {
 		return
 	}
+	// More than the next build has room for would only be written in vain.
+	n := int64(len(entry))
+	if n > a.most-b.total || !a.notes.TryAcquire(n) {
+		return
+	}
+	b.total += n
 	b.has[key] = struct{}{}
 	size := min(firstPack<<min(b.packed, 10), lastPack)
 	if len(b.data) > 0 && len(b.data)+len(entry) > size {
@@ -180,8 +187,8 @@ func (a *ahead) noteLocked(b *build, cmd *Command, key resultcache.Key, entry []
 	b.data = append(b.data, entry...)
 }
 
-// unnote takes back what was noted before it was known that a forecast names it.
-func (b *build) unnote(named map[resultcache.Key]struct{}) {
+// unnoteLocked takes back what was noted before it was known that a forecast names it.
+func (a *ahead) unnoteLocked(b *build, named map[resultcache.Key]struct{}) {
 	items, data := b.items, b.data
 	b.items, b.data = nil, nil
 	for _, x := range items {
@@ -193,6 +200,9 @@ func (b *build) unnote(named map[resultcache.Key]struct{}) {
 		x.Off = uint32(len(b.data))
 		b.items, b.data = append(b.items, x), append(b.data, entry...)
 	}
+	taken := int64(len(data) - len(b.data))
+	b.total -= taken
+	a.notes.Release(taken)
 }
 
 // packLocked puts what was noted into a pack, and that into the store, in the background.
@@ -202,7 +212,9 @@ func (a *ahead) packLocked(b *build) {
 	b.items, b.data = nil, nil
 	b.packed++
 	a.c.writing.Go(func() {
-		if a.put(p.Key, data) {
+		kept := a.put(p.Key, data)
+		a.notes.Release(int64(len(data)))
+		if kept {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			b.packs = append(b.packs, p)
@@ -241,6 +253,7 @@ func (a *ahead) write(b *build) {
 	b.items, b.data = nil, nil
 	names := slices.Clone(b.names)
 	a.mu.Unlock()
+	defer a.notes.Release(int64(len(data)))
 
 	// What other builds have written meanwhile is lost, which costs them fetches.
 	if before == nil && chosen != nil {

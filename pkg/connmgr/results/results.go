@@ -85,10 +85,10 @@ func New(o Options) *Cache {
 		c.tiers = append(c.tiers, newTier(t, &o.Signing))
 	}
 	if o.Ahead > 0 {
-		room := semaphore.NewWeighted(o.Ahead)
+		room, notes := semaphore.NewWeighted(o.Ahead), semaphore.NewWeighted(o.Ahead)
 		for _, t := range c.tiers {
 			if t.Shared && t.Read {
-				t.ahead = newAhead(c, t, room, o.Ahead)
+				t.ahead = newAhead(c, t, room, notes, o.Ahead)
 			}
 		}
 	}

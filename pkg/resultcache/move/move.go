@@ -3,12 +3,16 @@
 //
 //	Base.Command   whether a command could have the same result below another base, and the command without its base
 //	Base.Outputs   whether a result would be the same below another base
+//	Object         an object with debug information as it would be in another directory
 //	Base.Rules     rules for make that name files below one base, as the compiler would have written them for another
 //
 // A result is shared only where it would have been equal, byte for byte. A compiler puts names into its outputs as
 // they are, or with letters replaced, unless it is told to map them; so it is enough that the base is nowhere in the
 // outputs, if nothing can have been computed from it. Names in the source's text (__FILE__) could be: a command that
 // names files below its base absolutely has to map them (-ffile-prefix-map or -fmacro-prefix-map).
+//
+// Of gcc's objects, those differ as well that have the working directory in their debug information and nowhere else: Object makes
+// one of the other.
 package move
 
 import (
@@ -103,6 +107,33 @@ func begins(w string, list []string) bool {
 	return slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(w, o) })
 }
 
+// Holes returns the directory that an object of the job may name in its debug information, and nowhere else, so that Object knows what it
+// would be elsewhere; "": none. The job's texts must have no line directive with an absolute name.
+func Holes(family string, major int, body *job.Body) (dir string) {
+	// These have one hash table for the strings in question, whose size and order are known (TestObject).
+	if family != "gcc" || major < 11 || major > 15 {
+		return ""
+	}
+	for _, kv := range body.Env {
+		if dir, set := strings.CutPrefix(kv, "PWD="); set && dir != body.Cwd {
+			return "" // gcc takes it for the directory, if it leads there
+		}
+	}
+	debug := false
+	for _, w := range body.Args {
+		switch {
+		case strings.HasPrefix(w, "-gdwarf") && w != "-gdwarf-5", strings.HasPrefix(w, "-gstabs"), strings.HasPrefix(w, "-Wp,"), strings.HasPrefix(w, "-Wa,"), strings.HasPrefix(w, "-X"):
+			return ""
+		case strings.HasPrefix(w, "-g"):
+			debug = true
+		}
+	}
+	if !debug {
+		return ""
+	}
+	return body.Cwd
+}
+
 // NamesTypes reports whether a compiler calls types without a name after the place where they are, with no regard to maps: clang
 // before 19 does, as in __PRETTY_FUNCTION__ of a template whose argument is a lambda. The program can compute the length of that.
 // In C, only a function whose parameter is such a type, which no other can call, would show one.
@@ -111,8 +142,9 @@ func NamesTypes(family string, major int, language string) bool {
 }
 
 // Command returns the command of a job without its base, for a resultcache.Key. ok is false if its result may
-// depend on where the base is, whatever its outputs look like. namesTypes is what NamesTypes says of the compiler.
-func (b Base) Command(body *job.Body, namesTypes bool) (c *job.Body, ok bool) {
+// depend on where the base is, whatever its outputs look like. namesTypes is what NamesTypes says of the compiler, hole what Holes says of
+// the job.
+func (b Base) Command(body *job.Body, namesTypes bool, hole string) (c *job.Body, ok bool) {
 	if body.Cwd != string(b) && !strings.HasPrefix(body.Cwd, string(b)+"/") {
 		return nil, false
 	}
@@ -147,12 +179,15 @@ func (b Base) Command(body *job.Body, namesTypes bool) (c *job.Body, ok bool) {
 			named = named || b.Hide(kv) != kv
 		}
 	}
-	if named && (!mapped || matched || namesTypes) || b.debugged(body) {
+	if named && (!mapped || matched || namesTypes) || hole == "" && b.debugged(body) {
 		return nil, false
 	}
 	d := *body
 	d.Argv0, d.Compiler, d.Cwd = b.Hide(body.Argv0), b.Hide(body.Compiler), b.Hide(body.Cwd)
 	d.Args, d.Env = b.all(body.Args), b.all(body.Env)
+	if hole != "" { // whoever looks for the result must know that it has to be changed
+		d.Env = append(d.Env, hidden+" in debug information")
+	}
 	d.Outputs = slices.Clone(body.Outputs)
 	for i := range d.Outputs {
 		d.Outputs[i].Name = b.Hide(d.Outputs[i].Name)
@@ -240,8 +275,9 @@ type Output struct {
 }
 
 // Outputs reports whether all outputs and messages of a result would be the same below any base; rules for make
-// may differ in a way that Rules knows.
-func (b Base) Outputs(stdout, stderr []byte, files []Output) bool {
+// may differ in a way that Rules knows, and objects in that they name the directory hole, which is below b, in a way that Object knows.
+// hole may be empty.
+func (b Base) Outputs(stdout, stderr []byte, files []Output, hole string) bool {
 	if b.in(stdout) || b.in(stderr) {
 		return false
 	}
@@ -250,11 +286,36 @@ func (b Base) Outputs(stdout, stderr []byte, files []Output) bool {
 			if _, ok := b.Rules(f.Data, b); !ok {
 				return false
 			}
-		} else if f.Kind == unit.OutputModule || outputs.Sealed(f.Data) || b.in(f.Data) {
+		} else if f.Kind == unit.OutputModule || outputs.Sealed(f.Data) || b.in(f.Data) && !b.onlyIn(hole, f) {
 			return false
 		}
 	}
 	return true
+}
+
+// elsewhere is a directory that no base is above or below.
+const elsewhere = "/?/elsewhere"
+
+// onlyIn reports whether an output has the base in it only as Object can change that.
+func (b Base) onlyIn(hole string, f Output) bool {
+	if hole == "" || f.Kind != unit.OutputObject {
+		return false
+	}
+	moved, ok := Object(f.Data, hole, elsewhere)
+	return ok && !b.in(moved)
+}
+
+// Move returns an output of a job in the directory dir below b, whose result Outputs has accepted, as it is below to.
+func (b Base) Move(f Output, dir string, to Base) (moved []byte, ok bool) {
+	switch {
+	case b == to:
+		return f.Data, true
+	case f.Kind == unit.OutputDependency:
+		return b.Rules(f.Data, to)
+	case !b.in(f.Data):
+		return f.Data, true
+	}
+	return Object(f.Data, dir, string(to)+strings.TrimPrefix(dir, string(b)))
 }
 
 // in reports whether data has the base in it, as it is, or with other letters as a symbol has it.

@@ -94,8 +94,8 @@ func TestCommand(t *testing.T) {
 		"-fsanitize-ignorelist=list -c a.c":                                              true,
 		"-funique-source-file-names -c a.c":                                              false,
 	} {
-		one, ok := Base("/home/anna/p").Command(body("/home/anna/p", strings.Fields(line)...), false)
-		two, ok2 := Base("/w/bob").Command(body("/w/bob", strings.Fields(line)...), false)
+		one, ok := Base("/home/anna/p").Command(body("/home/anna/p", strings.Fields(line)...), false, "")
+		two, ok2 := Base("/w/bob").Command(body("/w/bob", strings.Fields(line)...), false, "")
 		if (ok && ok2) != want {
 			t.Errorf("%s: %v, %v", line, ok, ok2)
 		}
@@ -106,17 +106,17 @@ func TestCommand(t *testing.T) {
 			t.Errorf("%s: %v\n%+v\n%+v", line, ok2, one, two)
 		}
 	}
-	if _, ok := Base("/other").Command(body("/home/anna/p", "-c", "a.c"), false); ok {
+	if _, ok := Base("/other").Command(body("/home/anna/p", "-c", "a.c"), false, ""); ok {
 		t.Error("a command outside of the base")
 	}
 	b := body("/b", "-c", "a.c")
 	b.Argv0 = "/b/tools/gcc"
-	if _, ok := Base("/b").Command(b, false); ok {
+	if _, ok := Base("/b").Command(b, false, ""); ok {
 		t.Error("a compiler below the base, whose headers have absolute names")
 	}
 	b = body("/b", "-c", "a.c")
 	b.Env = append(b.Env, "CPATH=/b/inc")
-	if _, ok := Base("/b").Command(b, false); ok {
+	if _, ok := Base("/b").Command(b, false, ""); ok {
 		t.Error("a variable names a directory below the base")
 	}
 }
@@ -130,11 +130,11 @@ func TestNamesTypes(t *testing.T) {
 		shares   bool
 	}{{"clang", 14, "c++", false}, {"clang", 18, "objective-c++", false}, {"clang", 19, "c++", true}, {"clang", 14, "c", true}, {"gcc", 12, "c++", true}} {
 		body := &job.Body{Argv0: "cc", Cwd: "/b", Name: "a.cc", Args: []string{"-ffile-prefix-map=/b=.", "-c", "/b/a.cc"}, Outputs: []unit.Output{{Name: "a.o"}}}
-		if _, ok := Base("/b").Command(body, NamesTypes(c.family, c.major, c.language)); ok != c.shares {
+		if _, ok := Base("/b").Command(body, NamesTypes(c.family, c.major, c.language), ""); ok != c.shares {
 			t.Errorf("%+v: %v", c, ok)
 		}
 		body.Args = []string{"-c", "a.cc"}
-		if _, ok := Base("/b").Command(body, NamesTypes(c.family, c.major, c.language)); !ok {
+		if _, ok := Base("/b").Command(body, NamesTypes(c.family, c.major, c.language), ""); !ok {
 			t.Errorf("%+v: a source that is named relatively is not shared", c)
 		}
 	}
@@ -145,7 +145,7 @@ func TestCommandOfBazel(t *testing.T) {
 	body := &job.Body{Argv0: "gcc", Compiler: "/usr/bin/gcc-12", Cwd: "/home/a", Name: "a.c", Args: []string{"-g", "-c", "a.c"}, Outputs: []unit.Output{{Name: "a.o"}}}
 	for pwd, want := range map[string]bool{"/proc/self/cwd": true, "/home/a": false, "/home/a/": false, "/home/ab": true} {
 		body.Env = []string{"A=b", "PWD=" + pwd}
-		if _, ok := Base("/home/a").Command(body, false); ok != want {
+		if _, ok := Base("/home/a").Command(body, false, ""); ok != want {
 			t.Errorf("PWD=%s: %v, want %v", pwd, ok, want)
 		}
 	}
@@ -155,14 +155,14 @@ func TestOutputs(t *testing.T) {
 	b := Base("/home/a/my-p")
 	object := func(s string) []Output { return []Output{{unit.OutputObject, []byte("text " + s + " rest")}} }
 	for s, want := range map[string]bool{"": true, "/home/a/my": true, "/home/a/my-p/x": false, "_GLOBAL__sub_I__home_a_my_p_x.cc": false, "/home/a/my-pq": false} {
-		if got := b.Outputs(nil, nil, object(s)); got != want {
+		if got := b.Outputs(nil, nil, object(s), ""); got != want {
 			t.Errorf("%q: %v", s, got)
 		}
 	}
-	if b.Outputs(nil, []byte("/home/a/my-p/a.c:1: warning"), nil) {
+	if b.Outputs(nil, []byte("/home/a/my-p/a.c:1: warning"), nil, "") {
 		t.Error("a message that names a file below the base")
 	}
-	if b.Outputs(nil, nil, object("")) != true || b.Outputs(nil, nil, []Output{{unit.OutputObject, []byte("BC\xc0\xde")}}) || b.Outputs(nil, nil, []Output{{unit.OutputModule, nil}}) {
+	if b.Outputs(nil, nil, object(""), "") != true || b.Outputs(nil, nil, []Output{{unit.OutputObject, []byte("BC\xc0\xde")}}, "") || b.Outputs(nil, nil, []Output{{unit.OutputModule, nil}}, "") {
 		t.Error("an output whose names cannot be seen")
 	}
 }

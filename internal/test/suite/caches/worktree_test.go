@@ -2,7 +2,9 @@ package caches
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -32,6 +34,7 @@ func TestWorktrees(t *testing.T) {
 		put(dir+"/src/a.c", "#include \"a.h\"\n#ifdef NEVER\n#include \"never.h\"\n#endif\nint f(int x) { return x + A; }\n")
 		put(dir+"/src/root.c", "void f(char *p) { __builtin_strcpy(p, ROOT); }\n")
 		put(dir+"/src/name.c", "const unsigned long n = sizeof __FILE__;\n")
+		put(dir+"/src/line.c", "int f(void) { return 1; }\n#line 5 \""+one+"/build/made.c\"\nint g(void) { return f(); }\n") // as a generator has left it
 		put(dir+"/inc/a.h", "#define A 1\n")
 		put(dir+"/inc/never.h", "#define NEVER 1\n")
 		put(dir+"/build/.keep", "")
@@ -50,13 +53,21 @@ func TestWorktrees(t *testing.T) {
 		}
 		s.remove()
 	}
+	holes := gccMajor(t) >= 11 && gccMajor(t) <= 15
 	relative := []string{"-O2", "-MD", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}
 	for _, c := range []struct {
 		words []string
 		share bool
 	}{
 		{relative, true},
-		{[]string{"-O2", "-g", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, false}, // DW_AT_comp_dir
+		{[]string{"-O2", "-g", "-gdwarf-5", "-MD", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, holes}, // DW_AT_comp_dir is all
+		{[]string{"-O2", "-g3", "-gdwarf-5", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, holes},
+		{[]string{"-O2", "-g", "-gdwarf-4", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, false},
+		{[]string{"-O2", "-g", "-gdwarf-5", "-I../inc", "-S", "../src/a.c", "-o", "a.s"}, false},
+		{[]string{"-O2", "-g", "-gdwarf-5", "-gz", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, false},
+		{[]string{"-g", "-gdwarf-5", "-c", "../src/line.c", "-o", "a.o"}, false}, // which names a file of the first one in each
+		{[]string{"-g", "-gdwarf-5", "-c", "$B/src/a.c", "-I../inc", "-o", "a.o"}, false},
+		{[]string{"-g", "-gdwarf-5", "-DROOT=\"$B\"", "-c", "../src/root.c", "-o", "a.o"}, false},
 		{[]string{"-O2", "-g", "-gz", "-ffile-prefix-map=$B=.", "-I../inc", "-c", "../src/a.c", "-o", "a.o"}, false},
 		{[]string{"-O2", "-g", "-ffile-prefix-map=$B=.", "-MD", "-MF", "$B/build/a.d", "-I$B/inc", "-c", "$B/src/a.c", "-o", "$B/build/a.o"}, true},
 		{[]string{"-O2", "-ffile-prefix-map=$B=.", "-DROOT=\"$B\"", "-c", "../src/root.c", "-o", "a.o"}, false},
@@ -87,4 +98,19 @@ func TestWorktrees(t *testing.T) {
 		put(dir+"/build/.keep", "")
 		runs(dir, "local:no-hosts", "-c", "../src/a.c", "-o", "a.o")
 	}
+}
+
+// gccMajor returns the major version of gcc.
+func gccMajor(t *testing.T) int {
+	t.Helper()
+	out, err := exec.Command("gcc", "-dumpversion").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	major, _, _ := strings.Cut(strings.TrimSpace(string(out)), ".")
+	n, err := strconv.Atoi(major)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
