@@ -39,12 +39,30 @@ const (
 	plainCC = "#include <string>\nnamespace { struct s { std::string a; }; }\ntemplate <class T> T twice(T x) { return x + x; }\nstd::string f(int n) { s x; x.a = twice<std::string>(\"x\"); return x.a + std::to_string(n); }\nstatic std::string made = f(1);\n"
 )
 
+// assembler reports whether the assembler here lays out all objects as Object knows it: GNU's up to 2.40 does. Later ones lay out some, with
+// sections for functions, in another way.
+func assembler(t *testing.T) bool {
+	t.Helper()
+	out, err := exec.Command("as", "--version").Output()
+	if err != nil {
+		need.Skipf(t, need.Tools, "no as: %v", err)
+	}
+	var major, minor int
+	line, _, _ := strings.Cut(string(out), "\n")
+	if _, err := fmt.Sscanf(line[strings.LastIndexByte(line, ' ')+1:], "%d.%d", &major, &minor); err != nil {
+		t.Logf("as --version: %q", line)
+		return false
+	}
+	return major == 2 && minor <= 40
+}
+
 // TestObject: what gcc writes in one directory, made that of another, is what it writes there, whatever the names are.
 func TestObject(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+	laid := assembler(t)
 	dir := func(i int) string { // of all lengths, so that strings, sections and hashes fall in all ways
 		return filepath.Join(root, fmt.Sprintf("d%d", i), strings.Repeat("x", i*i%23)+"w")
 	}
@@ -57,7 +75,11 @@ func TestObject(t *testing.T) {
 		for i := range all {
 			j := (i + 1) % n
 			got, ok := Object(all[i], dir(i), dir(j))
-			if !ok || !bytes.Equal(got, all[j]) {
+			switch {
+			case !ok && !laid: // not shared, which is never wrong
+				t.Logf("%v %s: of another layout", words, source)
+				return
+			case !ok || !bytes.Equal(got, all[j]):
 				t.Errorf("%v %s: from %s to %s: %v", words, source, dir(i), dir(j), ok)
 			}
 		}

@@ -161,7 +161,7 @@ func (s *site) buildModules(cxx, how, launcher string) (files map[string][]byte,
 // is what the compiler alone writes.
 func TestImportStd(t *testing.T) {
 	part.Skip(t)
-	sources, _ := filepath.Glob("/usr/lib/llvm-[12][0-9]/share/libc++/v1/std.cppm") // the pattern is well formed
+	sources, _ := filepath.Glob("/usr/lib/llvm-[12][0-9]/share/libc++/v1/std.cppm")                                      // the pattern is well formed
 	sources = slices.DeleteFunc(sources, func(name string) bool { return strings.HasPrefix(name, "/usr/lib/llvm-23/") }) // whose modules stay here
 	if len(sources) == 0 {
 		t.Skip("no libc++ with a module (on Debian: libc++-19-dev)")
