@@ -41,7 +41,7 @@ func (c *client) auditHit(k *known.Job, e *resultcache.Entry, tier string) {
 func (c *client) auditNamed(t *attempt.Task, e *resultcache.Entry, tier string, tree bool) {
 	if c.samplesHit() {
 		h := c.newHit(t, e, tier, tree)
-		h.begin(h.run, t.Source.Share().Drop)
+		h.begin(h.run, t.Hold())
 	}
 }
 

@@ -62,6 +62,14 @@ type Task struct {
 	whole atomic.Bool // send everything, whatever hosts hold; only if Known is set
 }
 
+// Hold keeps the memory that Text is in until release is called; there is none if the manager has made the job.
+func (t *Task) Hold() (release func()) {
+	if t.Source == nil {
+		return func() {}
+	}
+	return t.Source.Share().Drop
+}
+
 // Total returns the size of body and text, in bytes, for a host that holds none of the contents.
 func (t *Task) Total() uint64 {
 	if t.Known != nil {
