@@ -89,7 +89,7 @@ func (b *bench) aheadOf(store *bucketStore, p project) error {
 				f.close()
 				return err
 			}
-			wall, got, err := b.newClientBuilds(f, p, round)
+			wall, got, err := b.newClientBuilds(f, p, round, "on")
 			kinds := ""
 			if err == nil {
 				kinds, err = f.kinds()
@@ -123,16 +123,64 @@ func (b *bench) aheadOf(store *bucketStore, p project) error {
 	return nil
 }
 
-// newClientBuilds builds a project with a farm that was just started, and returns how long that took, in milliseconds, and the sums of
-// the objects.
-func (b *bench) newClientBuilds(f *farm, p project, round int) (wall float64, objects map[string][sha256.Size]byte, err error) {
+// puts measures P32: a cold build, none of whose results is there, that keeps them in its directory, or in a store 50 ms away as well,
+// beside one that keeps none.
+func (b *bench) puts() error {
+	p := projects[1]
+	if err := p.ready(b); err != nil {
+		fmt.Printf("# P32 left out: %v\n", err)
+		return nil
+	}
+	type measured struct {
+		what, mode, settings string
+		wall                 []float64
+	}
+	all := []*measured{{what: "nowhere", mode: "off"}, {what: "directory", mode: "refresh"}}
+	for _, serve := range []func() (*bucketStore, error){b.redisStore, b.s3Store} {
+		store, err := serve()
+		if errors.Is(err, exec.ErrNotFound) {
+			fmt.Printf("# left out: %v (make deps)\n", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer store.close()
+		all = append(all, &measured{what: "directory and " + store.name, mode: "refresh", settings: ", " + store.settings})
+	}
+	for round := range b.turns {
+		for i := range all {
+			m := all[(i+round)%len(all)]
+			name := fmt.Sprintf("p32-%d-%d", round, i)
+			f, err := b.newFarm(farmSpec{name: name, config: "cache: {farm: false, dir: " + filepath.Join(b.tmp, name+"-kept") + m.settings + "}\n"})
+			if err != nil {
+				return err
+			}
+			wall, _, err := b.newClientBuilds(f, p, round, m.mode)
+			f.close()
+			if err != nil {
+				return f.trouble(err)
+			}
+			fmt.Printf("# %s, round %d, kept: %s: wall %.2f s\n", p.name, round, m.what, wall/1e3)
+			m.wall = append(m.wall, wall)
+		}
+	}
+	for _, m := range all[1:] {
+		b.table.ratio("P32", p.name+", a cold build, results kept: "+m.what+"; nowhere", "s", median(m.wall)/1e3, median(all[0].wall)/1e3, "<= 1.03")
+	}
+	return nil
+}
+
+// newClientBuilds builds a project with a farm that was just started, with that RDISTCC_CACHE, and returns how long that took, in
+// milliseconds, and the sums of the objects.
+func (b *bench) newClientBuilds(f *farm, p project, round int, cache string) (wall float64, objects map[string][sha256.Size]byte, err error) {
 	r, err := newRunner(f.g, b.tmp)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer r.close()
 	r.limit = buildLimit
-	s := &side{name: "rdistcc", run: r, argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc"}, host: f.host, manager: f.manager, env: append(slices.Clone(f.env), "RDISTCC_CACHE=on")}
+	s := &side{name: "rdistcc", run: r, argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc"}, host: f.host, manager: f.manager, env: append(slices.Clone(f.env), "RDISTCC_CACHE="+cache)}
 	if err := b.buildOnce(p, asItIs, s, round); err != nil {
 		return 0, nil, err
 	}

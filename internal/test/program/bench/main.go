@@ -74,7 +74,7 @@ func run(ctx context.Context) error {
 	sources := flag.String("sources", "", "directory of Debian's source packages, which are fetched by apt-get if need be; by default in the user's cache")
 	seconds := flag.Float64("seconds", 1, "length of one transport sample")
 	size := flag.Int("headers", 20000, "headers of P21's large tree")
-	only := flag.String("only", "", "only these figures, by comma: P1,P3,P5,P6,P7,P8,P9,P10,P12,P13,P14,P15,P16,P17,P18,P19,P20,P21,P27,P28,P29,P30,P31,S6,S7,S8,scaling,edits,worktrees,peers (P2, P4 and S4 come with P1, P11 with P10, P22 to P24 with P21; these, scaling, edits, worktrees and peers are left out otherwise)")
+	only := flag.String("only", "", "only these figures, by comma: P1,P3,P5,P6,P7,P8,P9,P10,P12,P13,P14,P15,P16,P17,P18,P19,P20,P21,P27,P28,P29,P30,P31,P32,S6,S7,S8,scaling,edits,worktrees,peers (P2, P4 and S4 come with P1, P11 with P10, P22 to P24 with P21; these, scaling, edits, worktrees and peers are left out otherwise)")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
@@ -144,6 +144,7 @@ func run(ctx context.Context) error {
 		{"P29", b.waiting},
 		{"P30", b.ahead},
 		{"P31", b.clusters},
+		{"P32", b.puts},
 		{"S6", func() error { return b.secrecy(*seconds) }},
 		{"S7", b.neighbour},
 		{"S8", b.answered},
