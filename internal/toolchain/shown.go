@@ -23,13 +23,8 @@ func (f *finding) show(path string) {
 	f.shown[plainName(path)] = true
 }
 
-// watch makes a change of a file or directory invalidate the finding. What was read after an earlier call may differ from what is there
-// now, so the first stamp stays.
-func (f *finding) watch(path string) {
-	if _, ok := f.stamps[path]; !ok {
-		f.stamps[path] = stampOf(path)
-	}
-}
+// watch makes a change of a file or directory invalidate the finding.
+func (f *finding) watch(path string) { f.stamps[path] = stampOf(path) }
 
 // plainName returns a name of the same file without "..": a driver reaches its parts through directories that hold
 // nothing else for it.
@@ -90,7 +85,7 @@ func (f *finding) clangFiles() {
 			f.show(filepath.Join(dir, name))
 		}
 	}
-	for _, p := range f.windows {
+	for _, p := range f.mingw() {
 		f.show(p)
 	}
 }
@@ -126,46 +121,27 @@ func (f *finding) markers() (names []string) {
 
 // mingw returns the compilers on PATH by which clang finds headers for Windows, and watches the places for others. It does not
 // run them.
-//
-// clang looks for ARCH-w64-mingw32-gcc and ARCH-w64-mingw32ucrt-gcc with the architecture as the command has it (i386, i686), and for
-// the command's whole target in front of -gcc. So every such name counts.
-func (f *finding) mingw(path string) (programs []string) {
-	seen := make(map[string]bool)
-	read := make(map[stamp]bool) // /bin may be /usr/bin
-	for dir := range strings.SplitSeq(path, ":") {
-		f.watch(dir)
-		at := f.stamps[dir]
-		if read[at] {
-			continue
-		}
-		read[at] = true
-		entries, _ := os.ReadDir(dir) // without a directory there are none
-		for _, e := range entries {
-			if p := dir + "/" + e.Name(); forWindows(e.Name()) && !seen[e.Name()] {
-				f.watch(p)
-				if runnable(p) {
-					programs, seen[e.Name()] = append(programs, p), true
-				}
+func (f *finding) mingw() (programs []string) {
+	for _, target := range [...]string{"x86_64-w64-mingw32", "i686-w64-mingw32", "aarch64-w64-mingw32", "armv7-w64-mingw32", "mingw32"} {
+		for dir := range strings.SplitSeq(searchPath, ":") {
+			p := dir + "/" + target + "-gcc"
+			f.watch(p)
+			if runnable(p) {
+				programs = append(programs, p)
+				break
 			}
 		}
 	}
 	return programs
 }
 
-// forWindows reports whether a program's name is that of a gcc for Windows.
-func forWindows(name string) bool {
-	target, ok := strings.CutSuffix(name, "-gcc")
-	return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows") || strings.Contains(target, "win32"))
-}
-
 // installations adds what a clang finds for the targets that commands may choose: which gcc it takes for what, and so where it
 // looks for headers, depends on the files that exist. Other versions of the gcc for its own target do not count, as defaults has
 // the one that it takes; their variants do.
 func (f *finding) installations() {
-	f.windows = f.mingw(searchPath)
 	target := func(dir string) string { return filepath.Base(filepath.Dir(dir)) }
 	h := sha256.New()
-	for _, p := range append(f.markers(), f.windows...) {
+	for _, p := range append(f.markers(), f.mingw()...) {
 		own := target(filepath.Dir(p))
 		if !slices.ContainsFunc(f.candidates, func(dir string) bool { return target(dir) == own }) {
 			h.Write([]byte(p + "\n"))

@@ -8,10 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -99,46 +97,6 @@ func runHere(t *testing.T, dir string, argv ...string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("%s%d", out, cmd.ProcessState.ExitCode())
-}
-
-// TestCompilersForWindows: every name that a clang may look for is found, on the first directory that has it, and another one invalidates
-// the finding.
-func TestCompilersForWindows(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"a/x86_64-w64-mingw32ucrt-gcc", "a/i386-w64-mingw32-gcc", "b/i386-w64-mingw32-gcc", "b/mingw32-gcc", "b/x86_64-pc-windows-gnu-gcc",
-		"b/x86_64-w64-mingw32-gcc-12", "b/x86_64-linux-gnu-gcc", "b/gcc"} {
-		if err := os.MkdirAll(filepath.Dir(dir+"/"+name), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		write(t, dir+"/"+name, "")
-	}
-	if err := os.WriteFile(dir+"/a/mingw32-gcc", nil, 0o644); err != nil { // no program
-		t.Fatal(err)
-	}
-	if err := os.Symlink("a", dir+"/c"); err != nil {
-		t.Fatal(err)
-	}
-	f := newFinding(t.Context(), time.Minute, "", Env{})
-	f.stamps = make(map[string]stamp)
-	want := []string{"a/i386-w64-mingw32-gcc", "a/x86_64-w64-mingw32ucrt-gcc", "b/mingw32-gcc", "b/x86_64-pc-windows-gnu-gcc"}
-	for i := range want {
-		want[i] = dir + "/" + want[i]
-	}
-	if got := f.mingw(dir + "/a:" + dir + "/b:" + dir + "/c:" + dir + "/none"); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	for path, change := range map[string]func() error{
-		dir + "/b":             func() error { return os.WriteFile(dir+"/b/armv7-w64-mingw32-gcc", nil, 0o755) },
-		dir + "/a/mingw32-gcc": func() error { return os.Chmod(dir+"/a/mingw32-gcc", 0o755) },
-		dir + "/none":          func() error { return os.Mkdir(dir+"/none", 0o755) },
-	} {
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
-		if at, ok := f.stamps[path]; !ok || stampOf(path) == at {
-			t.Errorf("a change of %s is not noticed", path)
-		}
-	}
 }
 
 const shownSource = `#include <stdlib.h>

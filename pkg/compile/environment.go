@@ -101,7 +101,7 @@ func leadsToWindows(dir string) bool {
 	}
 	return slices.ContainsFunc(namesIn(dir), func(name string) bool {
 		target, ok := strings.CutSuffix(name, "-gcc")
-		return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows") || strings.Contains(target, "win32"))
+		return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows"))
 	})
 }
 
