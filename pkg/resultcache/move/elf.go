@@ -72,8 +72,38 @@ func parse(data []byte) (*object, bool) {
 		}
 		return cmp.Compare(min(o.len(i), 1), min(o.len(j), 1)) // what is empty ends where it begins
 	})
-	// Otherwise it is not laid out as expected, and cannot be anew. It also means that no two sections overlap.
-	return o, bytes.Equal(o.with(0, nil), data)
+	// Otherwise it cannot be laid out anew. It also means that no two sections overlap.
+	at, end := o.layout(0, 0)
+	before := uint64(fileHeaderLen)
+	for _, i := range o.order {
+		if at[i] != o.sections[i].Off || !zero(data[before:at[i]]) {
+			return nil, false
+		}
+		before = at[i] + o.len(i)
+	}
+	return o, end == table && zero(data[before:end])
+}
+
+func zero(b []byte) bool { return !slices.ContainsFunc(b, func(x byte) bool { return x != 0 }) }
+
+// layout returns where GNU's assembler puts each section if one of them has another length of n bytes, and the table of headers.
+func (o *object) layout(section int, n uint64) (at []uint64, table uint64) {
+	at, table = make([]uint64, len(o.sections)), fileHeaderLen
+	for _, i := range o.order {
+		at[i] = aligned(table, o.sections[i].Addralign)
+		if table = at[i] + o.len(i); i == section {
+			table = at[i] + n
+		}
+	}
+	return at, aligned(table, 8)
+}
+
+// aligned returns the first multiple of align, which is 0 or a power of two, from at on.
+func aligned(at, align uint64) uint64 {
+	if align > 1 {
+		at = (at + align - 1) &^ (align - 1)
+	}
+	return at
 }
 
 // len returns how many bytes of the file a section has.
@@ -118,12 +148,11 @@ func (o *object) find(name string) (at int, ok bool) {
 
 // reference is a relocation that leads into a section.
 type reference struct {
-	of    int    // the section that it applies to
-	entry []byte // in the object's data
+	of     int    // the section that it applies to
+	in     int    // that of the relocation
+	at     uint64 // its addend's place there
+	addend uint64
 }
-
-func (r reference) addend() uint64    { return le.Uint64(r.entry[16:]) }
-func (r reference) set(addend uint64) { le.PutUint64(r.entry[16:], addend) }
 
 // references returns the relocations that lead into a section by the symbol of that section.
 func (o *object) references(into int) (all []reference) {
@@ -133,41 +162,36 @@ func (o *object) references(into int) (all []reference) {
 			continue
 		}
 		symbols, content := o.content(int(s.Link)), o.content(i)
-		for ; len(content) >= relocationLen; content = content[relocationLen:] {
-			n := uint64(le.Uint32(content[12:]))
+		for at := 0; len(content)-at >= relocationLen; at += relocationLen {
+			n := uint64(le.Uint32(content[at+12:]))
 			if n < uint64(len(symbols))/symbolLen && int(le.Uint16(symbols[n*symbolLen+6:])) == into {
-				all = append(all, reference{int(s.Info), content[:relocationLen]})
+				all = append(all, reference{int(s.Info), i, uint64(at + 16), le.Uint64(content[at+16:])})
 			}
 		}
 	}
 	return all
 }
 
-// with returns the object as it is with another content of a section, laid out as GNU's assembler does; nil if it would be far longer,
+// with returns the object as it is with another content of a section, and where its sections are then; nil if it would be far longer,
 // which the objects of no assembler are.
-func (o *object) with(section int, content []byte) []byte {
-	out := append(make([]byte, 0, len(o.data)+len(content)), o.data[:fileHeaderLen]...)
-	pad := func(align uint64) {
-		for align > 1 && uint64(len(out))%align != 0 {
-			out = append(out, 0)
-		}
+func (o *object) with(section int, content []byte) (out []byte, at []uint64) {
+	at, table := o.layout(section, uint64(len(content)))
+	if table > 2*uint64(len(o.data)+len(content)) {
+		return nil, nil
 	}
 	sections := slices.Clone(o.sections)
+	out = make([]byte, table, table+uint64(len(sections))*sectionHeaderLen)
+	copy(out, o.data[:fileHeaderLen])
+	le.PutUint64(out[40:], table)
 	for _, i := range o.order {
-		if len(out) > 2*(len(o.data)+len(content)) {
-			return nil
-		}
-		pad(sections[i].Addralign)
-		sections[i].Off = uint64(len(out))
+		sections[i].Off = at[i]
 		if i == section {
 			sections[i].Size = uint64(len(content))
-			out = append(out, content...)
+			copy(out[at[i]:], content)
 		} else {
-			out = append(out, o.content(i)...)
+			copy(out[at[i]:], o.content(i))
 		}
 	}
-	pad(8)
-	le.PutUint64(out[40:], uint64(len(out)))
 	out, _ = binary.Append(out, le, sections) // which have a fixed size
-	return out
+	return out, at
 }

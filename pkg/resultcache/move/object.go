@@ -19,7 +19,6 @@ func Object(data []byte, from, to string) (moved []byte, ok bool) {
 	if min(len(from), len(to)) < shortest {
 		return nil, false
 	}
-	data = bytes.Clone(data)
 	o, ok := parse(data)
 	if !ok {
 		return nil, false
@@ -32,10 +31,11 @@ func Object(data []byte, from, to string) (moved []byte, ok bool) {
 	if len(names) < 3 {
 		return nil, false
 	}
+	references := o.references(at)
 	info := make(map[uint64]bool) // strings that the compiler uses
-	for _, r := range o.references(at) {
+	for _, r := range references {
 		if o.is(r.of, ".debug_info") {
-			info[r.addend()] = true
+			info[r.addend] = true
 		}
 	}
 	if len(info) != 2 || !info[names[0].at] || !info[names[1].at] {
@@ -50,15 +50,18 @@ func Object(data []byte, from, to string) (moved []byte, ok bool) {
 		places[s.at] = uint64(len(content))
 		content = append(append(content, s.text...), 0)
 	}
-	for _, r := range o.references(at) {
-		place, known := places[r.addend()]
+	moved, sections := o.with(at, content)
+	if moved == nil {
+		return nil, false
+	}
+	for _, r := range references {
+		place, known := places[r.addend]
 		if !known {
 			return nil, false
 		}
-		r.set(place)
+		le.PutUint64(moved[sections[r.in]+r.at:], place)
 	}
-	moved = o.with(at, content)
-	return moved, moved != nil
+	return moved, true
 }
 
 // shortest is how long the name of a directory has to be: gcc writes short strings elsewhere.
@@ -94,7 +97,7 @@ func redirected(names []placed, from, to string) (out []placed, ok bool) {
 	if strings.HasPrefix(source, "/") || dirFirst(source, from) != (dir == 0) {
 		return nil, false
 	}
-	if slices.ContainsFunc(out[3:], func(s placed) bool { return s.text == from }) {
+	if slices.ContainsFunc(out[3:], func(s placed) bool { return s.text == from || s.text == to }) { // the assembler has each once
 		return nil, false
 	}
 	out[dir].text, out[2].text = to, to
