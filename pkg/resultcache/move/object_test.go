@@ -134,6 +134,16 @@ func TestObjectRefuses(t *testing.T) {
 	if Base(dir).Outputs(nil, nil, []Output{{unit.OutputObject, named}}, dir) {
 		t.Error("it has the directory among its data, too")
 	}
+	own, err := exec.Command("gcc", "-print-file-name=include").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	includes := made(t, dir, "c.c", plainC, "gcc", "-g", "-gdwarf-5")
+	if to := strings.TrimSpace(string(own)); bytes.Contains(includes, []byte(to)) {
+		if _, ok := Object(includes, dir, to); ok {
+			t.Error("it names the other directory already, which the assembler would write once")
+		}
+	}
 }
 
 // FuzzObject: no object makes it panic, or take far more memory than that has.

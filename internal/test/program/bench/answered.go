@@ -13,23 +13,11 @@ func (b *bench) answered() error {
 	if err := os.WriteFile(filepath.Join(b.tmp, name), []byte(headersSource), 0o644); err != nil {
 		return err
 	}
-	var sides []*side
-	var farms []*farm
-	for _, tree := range []string{"answered", "auto"} {
-		f, err := b.newFarm(farmSpec{name: "s8-" + tree, sandbox: "strict", tree: tree})
-		if err != nil {
-			return err
-		}
-		defer f.close()
-		r, err := newRunner(f.g, b.tmp)
-		if err != nil {
-			return err
-		}
-		defer r.close()
-		farms = append(farms, f)
-		sides = append(sides, &side{name: tree, run: r, host: f.host, manager: f.manager, env: f.env,
-			argv: []string{filepath.Join(b.bin, "rdistcc"), "g++", "-O2", "-g", "-c", name, "-o", tree + ".o"}})
+	sides, farms, done, err := b.sidesOf([]farmSpec{{name: "answered", sandbox: "strict", tree: "answered"}, {name: "auto", sandbox: "strict", tree: "auto"}}, "g++", "-O2", "-g", "-c", name)
+	if err != nil {
+		return err
 	}
+	defer done()
 	if err := b.compete("S8", sides, b.rounds, farms[0]); err != nil {
 		return err
 	}

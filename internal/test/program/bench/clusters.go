@@ -31,23 +31,11 @@ func (b *bench) clusters() error {
 	if err := os.WriteFile(filepath.Join(b.tmp, "empty.c"), nil, 0o644); err != nil {
 		return err
 	}
-	var sides []*side
-	var farms []*farm
-	for _, s := range []farmSpec{{name: "cluster", executor: "grpc://" + e.Addr}, {name: "host"}} {
-		f, err := b.newFarm(s)
-		if err != nil {
-			return err
-		}
-		defer f.close()
-		r, err := newRunner(f.g, b.tmp)
-		if err != nil {
-			return err
-		}
-		defer r.close()
-		farms = append(farms, f)
-		sides = append(sides, &side{name: s.name, run: r, host: f.host, manager: f.manager, env: f.env,
-			argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", s.name + ".o"}})
+	sides, farms, done, err := b.sidesOf([]farmSpec{{name: "cluster", executor: "grpc://" + e.Addr}, {name: "host"}}, "gcc", "-c", "empty.c")
+	if err != nil {
+		return err
 	}
+	defer done()
 	if err := b.turn("P31", sides, -1, farms[0]); err != nil { // the compiler has been uploaded
 		return err
 	}

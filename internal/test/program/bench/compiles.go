@@ -102,6 +102,35 @@ func (b *bench) compiles() error {
 	return nil
 }
 
+// sidesOf returns a side for each of several farms, which are named as the sides: the same command of the compiler, and objects named after
+// them. done ends the farms.
+func (b *bench) sidesOf(specs []farmSpec, compile ...string) (sides []*side, farms []*farm, done func(), err error) {
+	end := func() {
+		for i, f := range farms {
+			if i < len(sides) {
+				sides[i].run.close()
+			}
+			f.close()
+		}
+	}
+	for _, spec := range specs {
+		f, err := b.newFarm(spec)
+		if err != nil {
+			end()
+			return nil, nil, nil, err
+		}
+		farms = append(farms, f)
+		r, err := newRunner(f.g, b.tmp)
+		if err != nil {
+			end()
+			return nil, nil, nil, err
+		}
+		sides = append(sides, &side{name: spec.name, run: r, host: f.host, manager: f.manager, env: f.env,
+			argv: slices.Concat([]string{filepath.Join(b.bin, "rdistcc")}, compile, []string{"-o", spec.name + ".o"})})
+	}
+	return sides, farms, end, nil
+}
+
 // anyUnit stands in a side's words for a source that differs in each round.
 const anyUnit = "%s"
 
