@@ -63,7 +63,7 @@ func victim() {
 		fmt.Println(tr.proc.Pid)
 		defer r.Kill()
 	}
-	select {}
+	time.Sleep(time.Hour) // not select{}, which ends a program that has no other goroutine
 }
 
 func TestKilledCallerLeavesNoProcess(t *testing.T) {
@@ -83,7 +83,9 @@ func TestKilledCallerLeavesNoProcess(t *testing.T) {
 		namespaces = append(namespaces, ns)
 	}
 	must(t, cmd.Process.Kill())
-	_ = cmd.Wait()
+	if err := cmd.Wait(); !cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
+		t.Errorf("it was not the signal that ended the caller: %v", err)
+	}
 	for range 10_000 {
 		if len(processesIn(t, namespaces)) == 0 {
 			return
