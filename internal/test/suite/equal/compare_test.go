@@ -192,6 +192,7 @@ func differences(a, b outcome, c command) map[string]string {
 			d[s.what] = fmt.Sprintf("got\n%s\nplain\n%s", head(s.b), head(s.a))
 		}
 	}
+	a.files, b.files = named(a.files), named(b.files)
 	names := maps.Clone(a.files)
 	maps.Copy(names, b.files)
 	for name := range names {
@@ -220,6 +221,19 @@ func differences(a, b outcome, c command) map[string]string {
 
 // temporary matches the random names of compilers' temporary files.
 var temporary = regexp.MustCompile(`/[^\s"':]*/(cc[A-Za-z0-9]{6}|[\w.+-]+-[0-9a-f]{6,8})(\.[\w.]+)?`)
+
+// unfinished matches the end of a name under which clang writes a file before it gives it its own. Killed by SIGPIPE, as
+// from clang 21 on where nobody reads its messages, it leaves the file.
+var unfinished = regexp.MustCompile(`-[0-9a-f]{8}(\.\w+)?\.tmp$`)
+
+// named are files by names without what is random in them.
+func named(files map[string]entry) map[string]entry {
+	all := make(map[string]entry, len(files))
+	for name, e := range files {
+		all[unfinished.ReplaceAllString(name, "-TMP$1")] = e
+	}
+	return all
+}
 
 // steady is text without what is random in it.
 func steady(s string) string {
