@@ -88,7 +88,7 @@ endef
 
 # tests FLAGS: builds the program that runs the tests and shows how far they are, in the directory that shared has made, and
 # begins its command line. FLAGS are those of go test.
-tests = $(goenv) $(GO) build -o "$$dir/tests" ./internal/test/program/tests && $(goenv) "$$dir/tests" -budget testdata/budget -flags '$(1)'
+tests = $(goenv) $(GO) build -o "$$dir/tests" ./internal/test/program/tests && $(goenv) "$$dir/tests" -budget testdata/budget -first pkg/connmgr,internal/ctl,internal/toolchain,pkg/worker/cluster -flags '$(1)'
 
 # shared makes a directory in which the tests of all packages keep what one of them finds out for all: the built programs, and
 # what a daemon knows of the compilers here (internal/test/kit/farmtest). Identifying them all takes seconds of CPU.

@@ -38,7 +38,7 @@ func TestRandomTrees(t *testing.T) {
 	}
 	n := *runs
 	if testing.Short() {
-		n = min(n, 5)
+		n = min(n, 2)
 	}
 	today := part.Of(t)
 	for i := range n {

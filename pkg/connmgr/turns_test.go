@@ -68,6 +68,9 @@ func TestPathWithoutAWord(t *testing.T) {
 // TestFrozenHostOnASlowLine: the machine of a frozen daemon still receives a long source. That does not count
 // as a sign of life for long.
 func TestFrozenHostOnASlowLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds")
+	}
 	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = 200*time.Millisecond, 2*time.Second })
 	frozen := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
 	front, err := net.Listen("tcp", "127.0.0.1:0")

@@ -50,9 +50,17 @@ func readBudget(file string) (budget, error) {
 // of returns what a package may use.
 func (b budget) of(pkg string) time.Duration { return cmp.Or(b[pkg], ungranted) }
 
-// longestFirst sorts packages so that the longest do not begin last.
-func (b budget) longestFirst(pkgs []string) {
-	slices.SortStableFunc(pkgs, func(x, y string) int { return cmp.Compare(b[y], b[x]) })
+// longestFirst sorts packages so that the longest do not begin last: before all, those that wait for longer than they compute.
+func (b budget) longestFirst(pkgs []string, waiting ...string) {
+	slices.SortStableFunc(pkgs, func(x, y string) int {
+		switch xWaits, yWaits := slices.Contains(waiting, x), slices.Contains(waiting, y); {
+		case xWaits && !yWaits:
+			return -1
+		case yWaits && !xWaits:
+			return 1
+		}
+		return cmp.Compare(b[y], b[x])
+	})
 }
 
 // over returns the packages that used more than they may, if there is a budget.

@@ -31,6 +31,7 @@ func main() {
 	flag.IntVar(&o.part, "part", 0, "have large suites run one of `N` parts of their cases, another one each day; 0: everything, 1: everything in one way")
 	flag.StringVar(&o.which, "packages", "all", "all, or machine: those whose tests meet the machine: start programs, or need a tool or a right; or part: these but for the laboratory and programs of tests, and the part of the others")
 	flag.StringVar(&o.budget, "budget", "", "`file` with the CPU seconds of each package, by which the longest begin first")
+	flag.StringVar(&o.first, "first", "", "`packages`, with commas between, that begin first, whatever they use: those that wait longest")
 	flag.BoolVar(&o.hold, "hold", false, "a package that uses more than its budget fails")
 	flag.StringVar(&o.grants, "grants", "", "`file` that gets a line for each package with what it used, to make a budget of")
 	flag.StringVar(&o.flags, "flags", "", "of go test, with blanks between")
@@ -50,11 +51,11 @@ func main() {
 }
 
 type options struct {
-	part                        int
-	which                       string
-	budget, grants, flags, hint string
-	hold                        bool
-	packages                    []string
+	part                               int
+	which                              string
+	budget, first, grants, flags, hint string
+	hold                               bool
+	packages                           []string
 }
 
 // errFailed is returned when tests have failed, which has been said.
@@ -97,7 +98,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	granted.longestFirst(names)
+	granted.longestFirst(names, strings.Split(o.first, ",")...)
 	dir, err := os.MkdirTemp("", "rdistcc-tests-")
 	if err != nil {
 		return err

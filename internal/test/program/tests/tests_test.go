@@ -119,6 +119,10 @@ func TestBudget(t *testing.T) {
 	if fmt.Sprint(pkgs) != "[pkg/a pkg/b x]" {
 		t.Error(pkgs)
 	}
+	budget{"pkg/a": 3, "pkg/b": 1}.longestFirst(pkgs, "x", "pkg/none")
+	if fmt.Sprint(pkgs) != "[x pkg/a pkg/b]" {
+		t.Error(pkgs)
+	}
 }
 
 // TestMachine: of the packages, those are told apart whose tests meet the machine, and those that are none of the product's.
