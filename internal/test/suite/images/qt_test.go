@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// TestQt5: a program with Qt 5 and a precompiled header, whose macros hand __has_include on, compiles on hosts, with CMake and with
-// qmake; built again, each of its results is in the cache; and its objects are those of a plain build.
+// TestQt5: a program with Qt 5 and a precompiled header, whose macros hand __has_include on, compiles on hosts; built again, each of its
+// results is in the cache; and its objects are those of a plain build.
 func TestQt5(t *testing.T) {
 	for _, name := range []string{"cmake", "make", "qmake"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -29,24 +29,20 @@ func TestQt5(t *testing.T) {
 	for _, f := range a.Files {
 		s.write(f.Name, string(f.Data))
 	}
-	for _, c := range []struct{ name, cxx, configure, build string }{
-		{"cmake g++", "g++", "cmake -S . -B build -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_COMPILER_LAUNCHER=$W", "cmake --build build"},
-		{"cmake clang++", "clang++", "cmake -S . -B build -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_COMPILER_LAUNCHER=$W", "cmake --build build"},
-		{"qmake g++", "g++", "mkdir build; cd build; qmake ../notes.pro", `make -C build CXX="$W g++"`},
-		{"qmake clang++", "clang++", "mkdir build; cd build; qmake -spec linux-clang ../notes.pro", `make -C build CXX="$W clang++"`},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if _, err := exec.LookPath(c.cxx); err != nil {
-				need.Skipf(t, need.Tools, "%s is not installed (on Debian: make deps)", c.cxx)
+	for _, cxx := range []string{"g++", "clang++"} {
+		t.Run(cxx, func(t *testing.T) {
+			if _, err := exec.LookPath(cxx); err != nil {
+				need.Skipf(t, need.Tools, "%s is not installed (on Debian: make deps)", cxx)
 			}
 			s := &site{t, s.Farm, s.ctx, s.work}
 			build := func(wrapper string) (objects map[string]string, report string) {
-				s.sh(s.work, "rm -rf build report; W="+wrapper+"\n("+c.configure+")\nRDISTCC_REPORT=$PWD/report "+c.build)
+				s.sh(s.work, "rm -rf build report; cmake -S . -B build -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER="+cxx+" -DCMAKE_CXX_COMPILER_LAUNCHER="+wrapper+
+					"; RDISTCC_REPORT=$PWD/report cmake --build build && build/notes")
 				b, _ := os.ReadFile(filepath.Join(s.work, "report")) // a plain build has none
 				return s.objects(), string(b)
 			}
 			want, _ := build("")
-			if len(want) < 5 {
+			if len(want) != 4 {
 				t.Fatalf("%d objects", len(want))
 			}
 			for _, where := range []string{remote, "cached:"} {
