@@ -128,7 +128,7 @@ func TestCompilersForWindows(t *testing.T) {
 		}
 		return e, programs
 	}
-	e, got := find()
+	_, got := find()
 	want := []string{dir + "/a/i386-w64-mingw32-gcc", dir + "/a/x86_64-w64-mingw32ucrt-gcc", dir + "/b/mingw32-gcc", dir + "/b/x86_64-pc-windows-gnu-gcc"}
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -151,7 +151,7 @@ func TestCompilersForWindows(t *testing.T) {
 		{"a program", func() error { return os.Chmod(dir+"/a/mingw32-gcc", 0o755) }, false},
 		{"a gcc that goes", func() error { return os.Remove(dir + "/b/mingw32-gcc") }, false},
 	} {
-		e, _ = find()
+		e, _ := find()
 		if !e.fresh() {
 			t.Fatalf("before %s: changed", c.what)
 		}
