@@ -16,12 +16,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/test/kit/part"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
 var (
-	every   = flag.String("every", "", "compilers of which TestOptions tries each option; without: some options of those of -compilers")
+	every   = flag.String("every", "", "compilers of which TestOptions tries each option")
 	perCase = flag.Int("at-once", 12, "options that TestOptions puts into one command, unless something differs")
 )
 
@@ -29,20 +28,12 @@ var (
 // same. The compiler says which options, and which values, there are. Several options share a command; if that does not run on a
 // host, or differs, its halves are tried.
 func TestOptions(t *testing.T) {
+	if *every == "" {
+		t.Skip("takes hours: make options")
+	}
 	g := stand(t)
 	f := readFixtures(t, "testdata/options.txtar")
-	today, names := part.Of(t), strings.Fields(*every)
-	pick := func(all []string) []string { return all }
-	if len(names) == 0 {
-		all := strings.Fields(*compilers)
-		names = all[today.Way("options", len(all)):][:1]
-		pick = func(all []string) []string { // others another time
-			const few = 60
-			first := today.Way("first of the options", max(1, len(all)-few))
-			return all[first:min(len(all), first+few)]
-		}
-	}
-	for _, cc := range names {
+	for _, cc := range strings.Fields(*every) {
 		t.Run(cc, func(t *testing.T) {
 			path, err := exec.LookPath(cc)
 			if err != nil {
@@ -56,7 +47,7 @@ func TestOptions(t *testing.T) {
 				if s.driver, _ = compile.DriverOf(cc, path); language == "c++" {
 					s.driver.CXX = true
 				}
-				s.each(s.batches(s.travelling(completed(t, path, s.driver.Family, pick))), s.try)
+				s.each(s.batches(s.travelling(completed(t, path, s.driver.Family))), s.try)
 				s.tell()
 			}
 		})
@@ -79,9 +70,9 @@ type survey struct {
 	unstable []string            // guarded by mu: two plain compiles differ, too
 }
 
-// completed returns those that pick takes of the options that a compiler completes, with values. Long forms of gcc's (--machine-avx) are left out: they are
+// completed returns the options that a compiler completes, with values. Long forms of gcc's (--machine-avx) are left out: they are
 // translated before anything else.
-func completed(t *testing.T, path string, family compile.Family, pick func([]string) []string) (options []string) {
+func completed(t *testing.T, path string, family compile.Family) (options []string) {
 	t.Helper()
 	ask := func(begin string) (list []string) {
 		arg := map[compile.Family]string{compile.GCC: "--completion=", compile.Clang: "--autocomplete="}[family]
@@ -95,7 +86,7 @@ func completed(t *testing.T, path string, family compile.Family, pick func([]str
 		}
 		return list
 	}
-	for _, o := range pick(ask("-")) {
+	for _, o := range ask("-") {
 		var values []string
 		if family == compile.Clang && strings.HasSuffix(o, "=") {
 			values = ask(o)
