@@ -20,7 +20,7 @@ endif
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/ lab/rdistcc-perf/)))
 
-.PHONY: all test test-all check lines bare currency race fuzz lint bench scale demo e2e builds random sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
+.PHONY: all test test-all check lines bare currency race fuzz lint bench scale demo e2e builds random options sequences honest sim exp interop ccache-suite modules netns nemesis attacks wireattacks ibverbs charts manifests install install-docs uninstall package site clean deps $(PROGRAMS)
 
 all:
 	$(call need,$(GO))
@@ -209,6 +209,11 @@ exp: all
 random:
 	$(call need,$(GO) gcc g++)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom(Trees)?$$' ./internal/test/suite/equal -random $(or $(RUNS),5000) -trees $(or $(TREES),1000) -seed $(or $(SEED),1) $(RANDOMFLAGS)
+
+# Each option that compilers complete, on a host and here: what a compile with it leaves and says. EVERY: compilers.
+options:
+	$(call need,$(GO) gcc g++)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestOptions$$' ./internal/test/suite/equal -every "$(or $(EVERY),gcc clang)"
 
 # All that is known to happen to files between compiles, with every kind of compile. SEQUENCES: names with commas between.
 sequences:

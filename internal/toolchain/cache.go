@@ -72,6 +72,9 @@ type entry struct {
 	err    error     // an error that only a change of the files can cure
 	stamps []stamped // the compiler's own first
 	names  []string  // of its helpers
+
+	mu      sync.Mutex
+	missing []missing // guarded by mu: their hints change
 }
 
 type stamped struct {
@@ -103,7 +106,7 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 		c.asking.RLock()
 		defer c.asking.RUnlock()
 		f, err := identify(c.begun(), c.answer(), &c.sums, c.Home, path, env)
-		e := &entry{tc: f.tc, err: err, names: f.names}
+		e := &entry{tc: f.tc, err: err, names: f.names, missing: f.missing}
 		if err != nil {
 			e.tc = Toolchain{}
 			if !errors.Is(err, ErrUnknown) && !errors.Is(err, fs.ErrNotExist) {
@@ -207,5 +210,54 @@ func (e *entry) fresh() bool {
 			return false
 		}
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.missing {
+		if !e.missing[i].still() {
+			return false
+		}
+	}
 	return true
+}
+
+// lacks returns what has to stay missing.
+func (e *entry) lacks() []missing {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.missing)
+}
+
+// missing are names that a directory did not have, among many others that come and go: one that appears makes it another compiler.
+type missing struct {
+	Dir   string
+	Names []string
+	At    stamp // the directory's, when they were last looked for; zero: look again
+}
+
+// still reports whether they are still missing. While the directory is as it was, it does not look.
+func (m *missing) still() bool {
+	if at := stampOf(m.Dir); at == m.At {
+		return true
+	}
+	m.At = hint(m.Dir)
+	for _, name := range m.Names {
+		if !stampOf(m.Dir + "/" + name).Absent {
+			return false
+		}
+	}
+	return true
+}
+
+// settled is how long ago a directory must have changed for its stamp to tell that it has not changed since: a file system's clock ticks
+// every few milliseconds, or, on some, seconds.
+const settled = 4 * time.Second
+
+// hint returns a directory's stamp if each later change will give it another one, and otherwise zero. It is to be taken before the
+// directory is examined.
+func hint(dir string) stamp {
+	at := stampOf(dir)
+	if !at.Absent && time.Since(time.Unix(at.CTime.Unix())) < settled {
+		return stamp{}
+	}
+	return at
 }

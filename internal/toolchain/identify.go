@@ -27,8 +27,10 @@ type finding struct {
 	parts  []part
 	// files whose change invalidates the result, including absent ones
 	stamps     map[string]stamp
+	missing    []missing
 	shown      map[string]bool // for Toolchain.Files
 	candidates []string        // installations of gcc that a clang has found
+	windows    []string        // compilers by which a clang finds headers for Windows
 	configDirs []string        // where a clang looks for configuration files, beside its own directory
 	static     []string        // programs without a loader: scripts among them
 	dirs       []string        // in which the driver looks for programs, before PATH

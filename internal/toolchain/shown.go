@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/driver"
 )
 
 // shownDirs lists directories that a compiler's C library reads: message catalogues, locales and character
@@ -85,7 +87,7 @@ func (f *finding) clangFiles() {
 			f.show(filepath.Join(dir, name))
 		}
 	}
-	for _, p := range f.mingw() {
+	for _, p := range f.windows {
 		f.show(p)
 	}
 }
@@ -119,18 +121,24 @@ func (f *finding) markers() (names []string) {
 	return names
 }
 
-// mingw returns the compilers on PATH by which clang finds headers for Windows, and watches the places for others. It does not
-// run them.
-func (f *finding) mingw() (programs []string) {
-	for _, target := range [...]string{"x86_64-w64-mingw32", "i686-w64-mingw32", "aarch64-w64-mingw32", "armv7-w64-mingw32", "mingw32"} {
-		for dir := range strings.SplitSeq(searchPath, ":") {
-			p := dir + "/" + target + "-gcc"
+// forWindows returns the compilers on a search path by which clang finds headers for Windows, and watches the places for others. It does
+// not run them.
+func (f *finding) forWindows(path string) (programs []string) {
+	found := make(map[string]bool)
+	for dir := range strings.SplitSeq(path, ":") {
+		missing := missing{Dir: dir, At: hint(dir)}
+		for _, name := range driver.GCCsForWindows {
+			p := dir + "/" + name
+			if _, err := os.Lstat(p); err != nil {
+				missing.Names = append(missing.Names, name)
+				continue
+			}
 			f.watch(p)
-			if runnable(p) {
-				programs = append(programs, p)
-				break
+			if !found[name] && runnable(p) {
+				programs, found[name] = append(programs, p), true
 			}
 		}
+		f.missing = append(f.missing, missing)
 	}
 	return programs
 }
@@ -139,9 +147,10 @@ func (f *finding) mingw() (programs []string) {
 // looks for headers, depends on the files that exist. Other versions of the gcc for its own target do not count, as defaults has
 // the one that it takes; their variants do.
 func (f *finding) installations() {
+	f.windows = f.forWindows(searchPath)
 	target := func(dir string) string { return filepath.Base(filepath.Dir(dir)) }
 	h := sha256.New()
-	for _, p := range append(f.markers(), f.mingw()...) {
+	for _, p := range append(f.markers(), f.windows...) {
 		own := target(filepath.Dir(p))
 		if !slices.ContainsFunc(f.candidates, func(dir string) bool { return target(dir) == own }) {
 			h.Write([]byte(p + "\n"))

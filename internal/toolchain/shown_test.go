@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
@@ -97,6 +99,75 @@ func runHere(t *testing.T, dir string, argv ...string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("%s%d", out, cmd.ProcessState.ExitCode())
+}
+
+// TestCompilersForWindows: each usual name that a clang may look for is found, on the first directory that has it, and another one
+// invalidates the finding. Whatever else comes into those directories does not.
+func TestCompilersForWindows(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a/x86_64-w64-mingw32ucrt-gcc", "a/i386-w64-mingw32-gcc", "b/i386-w64-mingw32-gcc", "b/mingw32-gcc", "b/x86_64-pc-windows-gnu-gcc",
+		"b/x86_64-w64-mingw32-gcc-12", "b/x86_64-linux-gnu-gcc", "b/gcc"} {
+		if err := os.MkdirAll(filepath.Dir(dir+"/"+name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir+"/"+name, "")
+	}
+	if err := os.WriteFile(dir+"/a/mingw32-gcc", nil, 0o644); err != nil { // no program
+		t.Fatal(err)
+	}
+	if err := os.Symlink("none", dir+"/a/arm64-w64-mingw32-gcc"); err != nil {
+		t.Fatal(err)
+	}
+	find := func() (*entry, []string) {
+		f := newFinding(t.Context(), time.Minute, "", Env{})
+		f.stamps = make(map[string]stamp)
+		programs := f.forWindows(dir + "/a:" + dir + "/b:" + dir + "/none")
+		e := &entry{missing: f.missing}
+		for p, at := range f.stamps {
+			e.stamps = append(e.stamps, stamped{p, at})
+		}
+		return e, programs
+	}
+	_, got := find()
+	want := []string{dir + "/a/i386-w64-mingw32-gcc", dir + "/a/x86_64-w64-mingw32ucrt-gcc", dir + "/b/mingw32-gcc", dir + "/b/x86_64-pc-windows-gnu-gcc"}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	put := func(name string) func() error {
+		return func() error { return os.WriteFile(dir+"/"+name, nil, 0o755) }
+	}
+	for _, c := range []struct {
+		what   string
+		change func() error
+		fresh  bool
+	}{
+		{"a package", put("b/perl"), true},
+		{"another", put("a/x86_64-linux-gnu-gcc"), true},
+		{"a directory", func() error { return os.Mkdir(dir+"/none", 0o755) }, true},
+		{"a gcc of later clangs", put("b/x86_64-w64-mingw32-gcc"), false},
+		{"a gcc in an earlier directory", put("a/x86_64-pc-windows-gnu-gcc"), false},
+		{"a gcc in a directory that was not there", put("none/i586-w64-mingw32-gcc"), false},
+		{"what a link leads to", put("a/none"), false},
+		{"a program", func() error { return os.Chmod(dir+"/a/mingw32-gcc", 0o755) }, false},
+		{"a gcc that goes", func() error { return os.Remove(dir + "/b/mingw32-gcc") }, false},
+	} {
+		e, _ := find()
+		if !e.fresh() {
+			t.Fatalf("before %s: changed", c.what)
+		}
+		for i := range e.missing {
+			e.missing[i].At = stampOf(e.missing[i].Dir) // as if it had long been so
+		}
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.fresh(); got != c.fresh {
+			t.Errorf("%s: fresh = %v, want %v", c.what, got, c.fresh)
+		}
+	}
+	if at := hint(dir + "/a"); at != (stamp{}) {
+		t.Error("a directory that has just changed is taken as settled")
+	}
 }
 
 const shownSource = `#include <stdlib.h>

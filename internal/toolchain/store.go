@@ -25,6 +25,7 @@ type storedEntry struct {
 	Toolchain Toolchain
 	Stamps    []stamped
 	Names     []string // of the helpers
+	Missing   []missing
 }
 
 type storedSum struct {
@@ -48,7 +49,7 @@ func (c *Cache) load() {
 	c.mu.Lock()
 	c.entries, c.called = make(map[string]*entry), make(map[string][]string)
 	for _, e := range s.Entries {
-		c.entries[e.Key] = &entry{tc: e.Toolchain, stamps: e.Stamps, names: e.Names}
+		c.entries[e.Key] = &entry{tc: e.Toolchain, stamps: e.Stamps, names: e.Names, missing: e.Missing}
 		c.called[e.Toolchain.Exec] = e.Names
 	}
 	c.mu.Unlock()
@@ -87,7 +88,7 @@ func (c *Cache) saveLocked() {
 	c.mu.Lock()
 	for key, e := range c.entries {
 		if e.err == nil {
-			s.Entries = append(s.Entries, storedEntry{key, e.tc, e.stamps, e.names})
+			s.Entries = append(s.Entries, storedEntry{key, e.tc, e.stamps, e.names, e.lacks()})
 		}
 	}
 	c.mu.Unlock()

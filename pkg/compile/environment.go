@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
@@ -79,6 +80,9 @@ func (p *Plan) foundByPath(getenv func(string) (string, bool)) bool {
 		case !strings.HasPrefix(dir, "/"):
 			return true // where it leads depends on the working directory
 		case slices.Contains(hostPath[:], dir):
+			if slices.ContainsFunc(namesIn(dir), driver.IsOddGCCForWindows) {
+				return true // no compiler's identity tells whether it is there
+			}
 			local = local || dir == hostPath[0]
 			if local {
 				continue
@@ -100,8 +104,7 @@ func leadsToWindows(dir string) bool {
 		return true
 	}
 	return slices.ContainsFunc(namesIn(dir), func(name string) bool {
-		target, ok := strings.CutSuffix(name, "-gcc")
-		return ok && (strings.Contains(target, "mingw") || strings.Contains(target, "windows"))
+		return driver.IsOddGCCForWindows(name) || slices.Contains(driver.GCCsForWindows, name)
 	})
 }
 

@@ -240,6 +240,23 @@ func TestFoundByPath(t *testing.T) {
 	}
 }
 
+// TestOddGCCForWindows: a program by which clang may find headers for Windows, and of which no compiler's identity tells, keeps compiles
+// for Windows here though hosts look in its directory too.
+func TestOddGCCForWindows(t *testing.T) {
+	was := hostPath
+	t.Cleanup(func() { hostPath = was })
+	for name, here := range map[string]bool{"x86_64-w64-mingw32ucrt-gcc": false, "i386-w64-mingw32-gcc": false, "x86_64-acme-mingw32-gcc": true, "mipsel-w64-windows-gnu-gcc": true,
+		"x86_64-w64-mingw32-gcc-12": false, "x86_64-linux-gnu-gcc": false} {
+		hostPath[1] = t.TempDir()
+		must(t, os.WriteFile(hostPath[1]+"/"+name, nil, 0o777))
+		path := strings.Join(hostPath[:], ":")
+		getenv := func(n string) (string, bool) { return path, n == "PATH" }
+		if p := Parse([]string{"--target=x86_64-acme-mingw32", "-c", "a.c"}, Driver{Family: Clang}, getenv); p.Local != here {
+			t.Errorf("%s: Local = %v, want %v", name, p.Local, here)
+		}
+	}
+}
+
 // programsOfCompilers returns what reads the environment in the installed compilers: drivers, gcc's cc1, and clang's library.
 func programsOfCompilers() (files []string) {
 	for _, pattern := range []string{"/usr/bin/gcc-[0-9]*", "/usr/bin/clang-[0-9]*", "/usr/lib/llvm-*/lib/libclang-cpp.so.*"} {

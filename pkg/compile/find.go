@@ -153,6 +153,9 @@ func negated(name string) *spec {
 	if row == nil || row.gcc == hereComments || row.gcc == herePCH {
 		return nil // it would undo what our own half requests
 	}
+	if row.gcc == isQuery {
+		return nil // gcc answers -fno-version like -fversion, and compiles nothing
+	}
 	if row.form != alone && row.name != "-f"+name && !isListed("f"+name) && !inList(negatives, name) {
 		return nil // the row takes everything with this prefix
 	}

@@ -79,7 +79,7 @@ var deliberate = map[Family]*regexp.Regexp{
 		`|J|Mmodules|Mno-modules|R|callgraph|fbuilding-libgcc|gnat|gimple-stats|k8|name-sort|nophoboslib|posix|profile|quiet|reverse-sort|size-sort|symbol=|tree-stats|type-stats` +
 		`|shared-libphobos|static-lib(go|gfortran|hwasan|mpx|mpxwrappers|phobos)|tno-android-(cc|ld)|Hd|Hf|Xf|version` + // of other languages or of none
 		`|ccc-gcc-name|fgcc-triple=|fc?hkp.*|fcilkplus|fmudflap.*|gx?coff.*|fname-mangling-version-|fpthread` + // clang's; no longer supported
-		`|f(directives-only|fhelp=|help=|pch-deps|pch-preprocess|preprocessed|self-test=|target-help|use-ld=)` + // negated, or told so in vain
+		`|f(directives-only|fhelp=|help=|pch-deps|pch-preprocess|preprocessed|self-test=|target-help|use-ld=|help|version)` + // negated, or told so in vain
 		`|copyext|nomain|truncate|preprocess|main=?|fa68-.*|fbrackets|fstropping=|f(flex|yacc|trace)-debug|fanalyzer-debug-text-art|fcobol-.*|fdefaultbyte|findicator-column|(fexec|finternal)-(national|ebcdic).*|fstatic-call|frust-.*|mno-ain=?|foutput-pch|fcompile-std-module|fsearch-include-path=?|shared-libga68` +
 		`|fdeps-.*|fdump-analyzer-callgraph|flto-(incremental=|toplevel-asm-heuristics)|m(no-)?avx512bmm` + // asked for, or of the driver's
 		`|fgimple|fstd.*|fgo-.*|ffree-line-length-.*|foffload.*|f?lang-asm)$`),

@@ -182,3 +182,19 @@ var reviewed = func() map[string]bool {
 
 // spoken are warnings, and numbers of optimizers.
 var spoken = regexp.MustCompile(`^(-W|--warn-|--param=)`)
+
+// TestNegatedQueries: gcc answers what it is asked by -fversion and the like also where it says no, and compiles nothing. A host would be
+// blamed for an object that is not there.
+func TestNegatedQueries(t *testing.T) {
+	for _, row := range table {
+		name, ok := strings.CutPrefix(row.name, "-f")
+		if !ok || row.gcc != isQuery {
+			continue
+		}
+		for _, w := range []string{"-fno-" + name, "--no-" + name} {
+			if travelsWhole(Driver{Family: GCC}, w) {
+				t.Errorf("%s travels", w)
+			}
+		}
+	}
+}

@@ -189,26 +189,11 @@ target_precompile_headers(three REUSE_FROM one)
 			}
 			t.Run(c[0]+" "+generator, func(t *testing.T) {
 				s := &site{t, s.Farm, s.ctx, s.work}
-				objects := func() map[string]string {
-					all := map[string]string{}
-					err := filepath.Walk(filepath.Join(s.work, "build"), func(name string, info os.FileInfo, err error) error {
-						if err == nil && strings.HasSuffix(name, ".o") && !strings.Contains(name, "CompilerId") {
-							var b []byte
-							b, err = os.ReadFile(name)
-							all[name] = string(b)
-						}
-						return err
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					return all
-				}
 				configure := "rm -rf build; cmake -G '" + generator + "' -S . -B build -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=" + c[0] + " -DCMAKE_CXX_COMPILER=" + c[1]
 				s.sh(s.work, configure+"; cmake --build build")
-				want := objects()
+				want := s.objects()
 				s.sh(s.work, configure+` -DCMAKE_C_COMPILER_LAUNCHER="$RD" -DCMAKE_CXX_COMPILER_LAUNCHER="$RD"; RDISTCC_REPORT=$PWD/report cmake --build build`)
-				got := objects()
+				got := s.objects()
 				if len(want) != 4 || len(got) != 4 {
 					t.Errorf("%d and %d objects, want 4", len(want), len(got))
 				}

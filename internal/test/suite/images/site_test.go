@@ -101,6 +101,24 @@ func (s *site) outputs(dir string) map[string]string {
 	return all
 }
 
+// objects returns the object files of a build below the working directory.
+func (s *site) objects() map[string]string {
+	s.Helper()
+	all := map[string]string{}
+	err := filepath.Walk(filepath.Join(s.work, "build"), func(name string, info os.FileInfo, err error) error {
+		if err == nil && strings.HasSuffix(name, ".o") && !strings.Contains(name, "CompilerId") {
+			var b []byte
+			b, err = os.ReadFile(name)
+			all[name] = string(b)
+		}
+		return err
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return all
+}
+
 // use runs a compile with rdistcc and without, and fails the test unless it runs where it should, "remote:" or a reason, and
 // both do the same.
 func (s *site) use(what, dir, want string, args ...string) {
