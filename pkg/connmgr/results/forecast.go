@@ -30,9 +30,11 @@ const (
 	firstPack = 128 << 10
 	lastPack  = 16 << 20
 	// mostPacks bounds the packs of a forecast, so that a build takes at most a dozen requests: one for the forecast, two of
-	// the command that has it asked for, one to find out where a bucket is. A build that notes more than lastPack begins with
-	// longPacks, and has one for each further lastPack.
+	// the command that has it asked for, one to find out where a bucket is. What is noted at once is in newPacks, so that some can
+	// follow before all are put together. A build that notes more than lastPack begins with longPacks, and has one for each
+	// further lastPack.
 	mostPacks = 8
+	newPacks  = 7
 	longPacks = 5
 	// lastAge is after how many builds that have not wanted a result it is left out.
 	lastAge = 4
@@ -267,9 +269,9 @@ func (a *ahead) write(b *build) {
 		b.writing = false
 	}()
 	a.mu.Lock()
-	items, data, n := b.items, b.data, mostPacks
-	if len(b.packs) > 0 {
-		n = 1
+	items, data, n := b.items, b.data, newPacks
+	if len(b.packs) > 0 || b.written != nil || b.chosen != nil {
+		n = 1 // behind others
 	}
 	lists, chosen, before := slices.Clone(b.lists), b.chosen, b.written // the lock is released while the store is asked
 	b.items, b.data = nil, nil
@@ -335,14 +337,20 @@ func (a *ahead) compact(f *resultcache.Forecast) (gone []resultcache.Key) {
 	var data []byte
 	var packs []resultcache.Pack
 	thin, at := f.Thin(mostPacks, lastPack)
-	most := max(mostPacks-len(f.Packs), 1)
+	most := max(newPacks-len(f.Packs), 1)
 	flush := func() {
 		packs = append(packs, a.pack(items, data, max(most-len(packs), 1))...)
 		items, data = nil, nil
 	}
-	for _, p := range thin {
+	had := make([][]byte, len(thin))
+	var all sync.WaitGroup
+	for i := range thin {
+		all.Go(func() { had[i] = a.dataOf(&thin[i]) }) // at once: the manager may be about to end
+	}
+	all.Wait()
+	for i, p := range thin {
 		gone = append(gone, p.Key)
-		from := a.dataOf(&p)
+		from := had[i]
 		if from == nil {
 			continue // what it has had is not fetched ahead any more
 		}
