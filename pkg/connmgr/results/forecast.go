@@ -29,12 +29,12 @@ const (
 	// No pack is longer than lastPack, and if it can be, none shorter than firstPack.
 	firstPack = 128 << 10
 	lastPack  = 16 << 20
-	// mostPacks bounds the packs of a forecast, so that a build takes at most a dozen requests: one for the forecast, two of
+	// mostPacks bounds the packs of a forecast, so that a build takes at most a dozen requests: one for the forecast, one of
 	// the command that has it asked for, one to find out where a bucket is. What is noted at once is in newPacks, so that some can
 	// follow before all are put together. A build that notes more than lastPack begins with longPacks, and has one for each
 	// further lastPack.
-	mostPacks = 8
-	newPacks  = 7
+	mostPacks = 9
+	newPacks  = 8
 	longPacks = 5
 	// lastAge is after how many builds that have not wanted a result it is left out.
 	lastAge = 4

@@ -78,7 +78,7 @@ func TestAheadWall(t *testing.T) {
 		rate    int
 	}{
 		{40, 120 << 10, 100 * time.Millisecond, 100 << 20},
-		{40, 120 << 10, 100 * time.Millisecond, 10 << 20},
+		{40, 120 << 10, 100 * time.Millisecond, 13 << 20},
 		{142, 40 << 10, 60 * time.Millisecond, 4 << 20},
 	} {
 		synctest.Test(t, func(t *testing.T) {
