@@ -214,7 +214,8 @@ type Job struct {
 	Key       [32]byte // names the result, if the host may keep it on the tenant's shelf (resultcache.Key); zero = it may not, as with Images
 	Join      bool     // an equal job of the tenant with the same Key that is under way may answer this one
 	// Base is a directory on which the result may turn out not to depend (package move); it is kept under the name Moved
-	// then, instead of Key. Empty: none.
+	// then, instead of Key. With a slash at its end, an object may have the job's working directory in its debug information.
+	// Empty: none.
 	Base  string
 	Moved [32]byte
 	// Carried is Body and text, or the frame of them, if the Send brings them: the only field beyond MaxMessage. nil = it does not.

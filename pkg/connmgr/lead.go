@@ -57,8 +57,12 @@ func (c *client) lead(k *known.Job, flight *results.Flight, n *names) (*ipc.Resu
 	t := c.knownTask(k)
 	if c.m.o.shelves() && len(k.Images) == 0 { // a host compares no jobs by what precompiled headers are made of
 		t.Result, t.Join = n.exact, c.mayFind()
-		if n.base != "" && len(n.base) <= job.MaxBase {
-			t.Below, t.Moved = string(n.base), n.moved
+		below := string(n.base)
+		if n.hole != "" {
+			below += "/"
+		}
+		if n.base != "" && len(below) <= job.MaxBase {
+			t.Below, t.Moved = below, n.moved
 		}
 	}
 	r, e, no := c.onFarm(k, t)

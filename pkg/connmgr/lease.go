@@ -31,6 +31,9 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.untried = true
 		return c.goLocal(no)
 	}
+	if c.mayFind() {
+		c.m.results.Comes()
+	}
 	if w := c.compiler.NoFlag(c.lease.Unlisted); w != "" {
 		c.untried = true
 		return c.goLocal(&ipc.GoLocal{Reason: reason.UnknownOption + w})

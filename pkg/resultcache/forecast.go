@@ -207,35 +207,72 @@ func (f *Forecast) Follow(before *Forecast, used map[Key]struct{}, last uint8) {
 }
 
 // Thin removes packs from f, and returns them, whose results are to be put together: those that are mostly of no use any more, and if
-// there are more than most besides, the smallest.
-func (f *Forecast) Thin(most int) (out []Pack) {
-	var keep []Pack
-	for _, p := range f.Packs {
-		if live, _ := p.live(); 2*live < uint64(p.Len) {
-			out = append(out, p)
-		} else {
-			keep = append(keep, p)
+// there are more than most besides, the smallest, or all if they have at most so many bytes together. What becomes of them is to be at
+// that place among those that stay: their order is that in which a build wants them.
+func (f *Forecast) Thin(most int, together uint64) (out []Pack, at int) {
+	stays := make([]bool, len(f.Packs))
+	var lens []uint32
+	sum := uint64(0)
+	for i := range f.Packs {
+		p := &f.Packs[i]
+		if live, _ := p.live(); 2*live >= uint64(p.Len) {
+			stays[i] = true
+			lens, sum = append(lens, p.Len), sum+uint64(p.Len)
 		}
 	}
-	if len(keep) > most {
-		lens := make([]uint32, 0, len(keep))
-		for _, p := range keep {
-			lens = append(lens, p.Len)
+	if len(lens) > most {
+		half := most / 2 // stay, so that this is not to be done by each build
+		if sum <= together {
+			half = 0
 		}
 		slices.Sort(lens)
-		small := lens[len(keep)-most/2] // half of them stay, so that this is not to be done by each build
-		var large []Pack
-		for _, p := range keep {
-			if p.Len < small || len(large) >= most/2 {
-				out = append(out, p)
-			} else {
-				large = append(large, p)
+		n := 0
+		for i := range f.Packs {
+			if stays[i] = stays[i] && n < half && f.Packs[i].Len >= lens[len(lens)-half]; stays[i] {
+				n++
 			}
 		}
-		keep = large
+	}
+	var keep []Pack
+	for i, p := range f.Packs {
+		switch {
+		case stays[i]:
+			keep = append(keep, p)
+		case len(out) == 0:
+			at = len(keep)
+			fallthrough
+		default:
+			out = append(out, p)
+		}
 	}
 	f.Packs = keep
-	return out
+	return out, at
+}
+
+// Split divides items, whose entries are one behind the other, into at most n packs, which have no Keys yet. A build waits for the first
+// pack before it has anything, and for the last one with all that this has: so the first two are small, and the others equally long.
+func Split(items []Packed, n int, least uint32) (packs []Pack) {
+	rest := uint32(0)
+	for _, x := range items {
+		rest += x.Len
+	}
+	size := max(rest/32, least)
+	var p Pack
+	for _, x := range items {
+		if len(p.Items) > 0 && p.Len+x.Len > size && len(packs)+1 < n {
+			packs, rest, p = append(packs, p), rest-p.Len, Pack{}
+			if size *= 2; len(packs) > 1 {
+				size = max(rest/uint32(n-len(packs)), least)
+			}
+		}
+		x.Off = p.Len
+		p.Len += x.Len
+		p.Items = append(p.Items, x)
+	}
+	if len(p.Items) > 0 {
+		packs = append(packs, p)
+	}
+	return packs
 }
 
 // Shrink removes packs until all have at most so many bytes, and f is not too long to be kept: those first of which the last build

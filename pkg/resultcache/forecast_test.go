@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -103,18 +104,22 @@ func TestFollow(t *testing.T) {
 func TestThin(t *testing.T) {
 	f := forecast()
 	f.Packs[0].Items = f.Packs[0].Items[:1]
-	if out := f.Thin(9); len(out) != 1 || out[0].Key != (Key{200}) || len(f.Packs) != 1 {
+	if out, at := f.Thin(9, 1e6); at != 0 || len(out) != 1 || out[0].Key != (Key{200}) || len(f.Packs) != 1 {
 		t.Errorf("%+v, left %+v", out, f.Packs)
 	}
 	f = &Forecast{}
 	for i := range uint32(10) {
 		f.Packs = append(f.Packs, Pack{Key: Key{byte(i)}, Len: 100 + i, Items: []Packed{{Len: 100 + i}}})
 	}
-	if out := f.Thin(10); len(out) != 0 || len(f.Packs) != 10 {
+	if out, _ := f.Thin(10, 100); len(out) != 0 || len(f.Packs) != 10 {
 		t.Errorf("%d out, %d left", len(out), len(f.Packs))
 	}
-	if out := f.Thin(9); len(out) != 6 || len(f.Packs) != 4 || f.Packs[0].Len != 106 {
-		t.Errorf("%d out, left %+v", len(out), f.Packs)
+	f.Packs[0].Len, f.Packs[0].Items[0].Len = 200, 200
+	if out, at := f.Thin(9, 100); at != 1 || len(out) != 6 || len(f.Packs) != 4 || f.Packs[0].Key != (Key{0}) || f.Packs[1].Len != 107 {
+		t.Errorf("%d out at %d, left %+v", len(out), at, f.Packs)
+	}
+	if out, at := f.Thin(3, 1000); at != 0 || len(out) != 4 || len(f.Packs) != 0 {
+		t.Errorf("%d out at %d, left %+v", len(out), at, f.Packs)
 	}
 	f = forecast()
 	f.Packs[0].Items[0].Age = 3
@@ -123,5 +128,41 @@ func TestThin(t *testing.T) {
 	}
 	if f.Shrink(599); len(f.Packs) != 1 || f.Packs[0].Key != (Key{201}) {
 		t.Errorf("left %+v", f.Packs)
+	}
+}
+
+// TestSplit: the first two packs are small, the others equally long, and all results are in one, in their order.
+func TestSplit(t *testing.T) {
+	items := make([]Packed, 320)
+	for i := range items {
+		items[i] = Packed{Key: Key{byte(i), byte(i >> 8)}, Off: uint32(i) * 1000, Len: 1000}
+	}
+	for _, c := range []struct {
+		items []Packed
+		n     int
+		least uint32
+		want  []uint32
+	}{
+		{items, 8, 1000, []uint32{10000, 20000, 48000, 48000, 48000, 48000, 49000, 49000}},
+		{items, 1, 1000, []uint32{320000}},
+		{items, 2, 1000, []uint32{10000, 310000}},
+		{items[:5], 8, 2000, []uint32{2000, 3000}},
+		{items[:5], 8, 100000, []uint32{5000}},
+		{nil, 8, 1000, nil},
+	} {
+		var lens []uint32
+		next := 0
+		for _, p := range Split(c.items, c.n, c.least) {
+			lens = append(lens, p.Len)
+			for i, x := range p.Items {
+				if x.Key != c.items[next].Key || x.Off != uint32(i)*1000 || x.Len != 1000 {
+					t.Errorf("%d: %+v", next, x)
+				}
+				next++
+			}
+		}
+		if !slices.Equal(lens, c.want) || next != len(c.items) {
+			t.Errorf("%d items in %d: %v with %d, want %v", len(c.items), c.n, lens, next, c.want)
+		}
 	}
 }

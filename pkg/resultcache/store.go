@@ -16,6 +16,12 @@ type Store interface {
 	Close() error
 }
 
+// Warmer is a Store that can be made ready before anything is asked of it.
+type Warmer interface {
+	// Warm connects, as far as nothing is connected. What goes wrong will do so again in the next request, which says it.
+	Warm(ctx context.Context)
+}
+
 // Manifests keeps manifests (Manifest.Append), for a Store that has a second step. It is used like the Store.
 type Manifests interface {
 	// GetManifest returns the manifest of key, or ErrMiss.

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
@@ -93,7 +94,7 @@ func (t *task) shelve(r *job.Result, n int) {
 	}
 	key, base := resultcache.Key(m.Key), ""
 	if t.moves && !c.shelf.shared() { // a group's results have the name that the host finds itself
-		key, base = m.Moved, m.Base
+		key, base = m.Moved, strings.TrimSuffix(m.Base, "/")
 	}
 	e := resultcache.Raw{Key: key, Exit: r.Exit, Packed: r.Packed != 0, Stdout: uint32(r.Stdout.Len), Stderr: uint32(r.Stderr.Len)}
 	for i := range r.Files {
@@ -138,16 +139,21 @@ func (t *task) made(b *job.Body, r *job.Result, content []byte) {
 	if t.m.Base == "" || t.c.shelf == nil {
 		return
 	}
-	base, ok := move.Of(t.m.Base)
-	if !ok || string(base) != t.m.Base {
+	name, named := strings.CutSuffix(t.m.Base, "/")
+	base, ok := move.Of(name)
+	if !ok || string(base) != name {
 		return
+	}
+	hole := ""
+	if named {
+		hole = b.Cwd
 	}
 	part := func(s job.Segment) []byte { return content[s.Off:][:s.Len] }
 	var outputs []move.Output
 	for i := range r.Files {
 		outputs = append(outputs, move.Output{Kind: b.Outputs[r.Files[i].Index].Kind, Data: part(r.Files[i].Segment)})
 	}
-	t.moves = base.Outputs(part(r.Stdout), part(r.Stderr), outputs, "")
+	t.moves = base.Outputs(part(r.Stdout), part(r.Stderr), outputs, hole)
 }
 
 // openShelves makes the shelves, if the settings have room for any.

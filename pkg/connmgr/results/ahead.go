@@ -58,6 +58,7 @@ type ahead struct {
 
 	mu      sync.Mutex
 	closed  bool
+	warm    time.Time // a command came
 	builds  map[uint64]*build
 	parcels map[resultcache.Key]*parcel // by pack
 	places  map[resultcache.Key]place   // by result
@@ -99,8 +100,9 @@ type place struct {
 const (
 	// firstNames is how many commands of a build name forecasts: with several at a time, it does not always begin with the same one.
 	firstNames = 4
-	// aheadConns is how many packs are fetched at a time.
-	aheadConns = 4
+	// aheadConns is how many packs are fetched at a time: one more than one, so that no round trip is lost between two. What more
+	// there were would take its part of the link from what is wanted sooner.
+	aheadConns = 2
 	// aheadPatience is how many times as long as a look may take a command waits for what is under way before it asks for its own
 	// result. So it is as long as it takes to give up a store that does not answer. A build does that once.
 	aheadPatience = 3
@@ -113,6 +115,8 @@ const (
 	quietMost = 10 * time.Second
 	goneTime  = time.Minute
 	lastTime  = 10 * time.Minute
+	// coldTime is how long after a command the connections to a store may be gone, as servers end idle ones.
+	coldTime = 20 * time.Second
 	// mostAsked bounds the names that are remembered until a forecast has come.
 	mostAsked = 256
 	// maxBuilds bounds the builds that are known at a time.
@@ -121,6 +125,34 @@ const (
 
 func newAhead(c *Cache, t *tier, room, notes *semaphore.Weighted, most int64) *ahead {
 	return &ahead{c: c, t: t, room: room, notes: notes, most: most, builds: make(map[uint64]*build), parcels: make(map[resultcache.Key]*parcel), places: make(map[resultcache.Key]place)}
+}
+
+// Comes says that a command has come which may look for its result: meanwhile stores that are far away are connected.
+func (c *Cache) Comes() {
+	for _, t := range c.tiers {
+		if t.ahead != nil {
+			t.ahead.comes()
+		}
+	}
+}
+
+func (a *ahead) comes() {
+	store, can := a.t.Store.(resultcache.Warmer)
+	if !can {
+		return
+	}
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	cold := now.Sub(a.warm) > coldTime
+	if a.warm = now; !cold || a.closed || a.t.paused(now) {
+		return
+	}
+	a.c.writing.Go(func() {
+		ctx, cancel := a.t.within(a.c.ctx, aheadPatience)
+		defer cancel()
+		store.Warm(ctx)
+	})
 }
 
 // begins records that a command begins to look for its result.

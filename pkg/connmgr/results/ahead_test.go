@@ -20,6 +20,7 @@ type far struct {
 	memory
 	trouble func(n int, key resultcache.Key) error // of the n-th request, from 1
 	rate    int                                    // bytes a second of what it sends; 0: any
+	link    *link                                  // on the way to it; nil: none
 	asked   []resultcache.Key
 }
 
@@ -32,6 +33,10 @@ func (f *far) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte,
 		slow += time.Second * time.Duration(len(b)) / time.Duration(f.rate)
 	}
 	f.mu.Unlock()
+	if f.link != nil {
+		f.link.connect()
+		defer f.link.leave()
+	}
 	select {
 	case <-time.After(slow):
 	case <-ctx.Done():
@@ -45,6 +50,11 @@ func (f *far) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte,
 	if !ok {
 		return buf, resultcache.ErrMiss
 	}
+	if f.link != nil {
+		if err := f.link.send(ctx, len(b)); err != nil {
+			return buf, err
+		}
+	}
 	return append(buf, b...), nil
 }
 
@@ -54,7 +64,8 @@ type client struct {
 	t     *testing.T
 	log   strings.Builder
 	build uint64
-	more  int // bytes of a result
+	more  int           // bytes of a result
+	work  time.Duration // of a command, before it looks for its result
 }
 
 const rtt = 50 * time.Millisecond
@@ -90,6 +101,8 @@ func (c *client) builds(salt string, n int) (hits int) {
 	for range 4 {
 		all.Go(func() {
 			for i := range next {
+				c.Comes()
+				time.Sleep(c.work)
 				cmd := &Command{Build: id, Keeps: true, Name: func() resultcache.Key { return keyOf("command", i) }}
 				keys := []resultcache.Key{keyOf(salt, i)}
 				if i%2 == 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/resultcache"
@@ -16,9 +17,8 @@ type noted struct {
 	items   []resultcache.Packed         // new ones, in data
 	absent  []resultcache.Absent
 	data    []byte
-	total   int64              // bytes of all that was noted
-	packs   []resultcache.Pack // new ones, which the store has
-	packed  int                // packs that were made
+	total   int64                // bytes of all that was noted
+	packs   [][]resultcache.Pack // new ones, by when what they have was noted, as soon as the store has them
 	writing bool
 	written *resultcache.Forecast // by this build before
 }
@@ -26,13 +26,16 @@ type noted struct {
 const (
 	// fewCommands is how many commands are too few to be worth a forecast.
 	fewCommands = 8
-	// The first pack of a build has firstPack bytes, each later one twice as many as the one before, up to lastPack: what is wanted
-	// first comes soon, and few requests bring it all.
+	// No pack is longer than lastPack, and if it can be, none shorter than firstPack.
 	firstPack = 128 << 10
 	lastPack  = 16 << 20
 	// mostPacks bounds the packs of a forecast, so that a build takes at most a dozen requests: one for the forecast, one of
-	// the command that has it asked for.
+	// the command that has it asked for, one to find out where a bucket is. What is noted at once is in newPacks, so that some can
+	// follow before all are put together. A build that notes more than lastPack begins with longPacks, and has one for each
+	// further lastPack.
 	mostPacks = 9
+	newPacks  = 8
+	longPacks = 5
 	// lastAge is after how many builds that have not wanted a result it is left out.
 	lastAge = 4
 	// mostUsed bounds the results that are noted as wanted.
@@ -101,7 +104,7 @@ func (a *ahead) forecast(ctx context.Context, name resultcache.Key) (f *resultca
 
 // due reports whether there is something to be written down.
 func (b *build) due() bool {
-	return !b.writing && len(b.names) > 0 && b.commands >= fewCommands && len(b.items)+len(b.packs) > 0
+	return !b.writing && len(b.names) > 0 && b.commands >= fewCommands && len(b.items)+len(slices.Concat(b.packs...)) > 0
 }
 
 // took records that a result was found in the store, which has it as b.
@@ -171,8 +174,7 @@ func (a *ahead) noteLocked(b *build, cmd *Command, key resultcache.Key, entry []
 	}
 	b.total += n
 	b.has[key] = struct{}{}
-	size := min(firstPack<<min(b.packed, 10), lastPack)
-	if len(b.data) > 0 && len(b.data)+len(entry) > size {
+	if len(b.data)+len(entry) > lastPack {
 		a.packLocked(b)
 	}
 	for _, x := range cmd.missed {
@@ -205,21 +207,40 @@ func (a *ahead) unnoteLocked(b *build, named map[resultcache.Key]struct{}) {
 	a.notes.Release(taken)
 }
 
-// packLocked puts what was noted into a pack, and that into the store, in the background.
+// packLocked puts what was noted into packs, and those into the store, in the background.
 func (a *ahead) packLocked(b *build) {
-	p := resultcache.Pack{Key: resultcache.PackKeyOf(b.data), Len: uint32(len(b.data)), Items: b.items}
-	data := b.data
+	items, data, i, n := b.items, b.data, len(b.packs), 1
+	if i == 0 {
+		n = longPacks
+	}
 	b.items, b.data = nil, nil
-	b.packed++
+	b.packs = append(b.packs, nil)
 	a.c.writing.Go(func() {
-		kept := a.put(p.Key, data)
+		packs := a.pack(items, data, n)
 		a.notes.Release(int64(len(data)))
-		if kept {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			b.packs = append(b.packs, p)
-		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		b.packs[i] = packs
 	})
+}
+
+// pack puts results into at most n packs, and those into the store. It returns those that it has.
+func (a *ahead) pack(items []resultcache.Packed, data []byte, n int) []resultcache.Pack {
+	packs := resultcache.Split(items, n, firstPack)
+	var all sync.WaitGroup
+	for i := range packs {
+		p := &packs[i]
+		value := data[:p.Len:p.Len]
+		data = data[p.Len:]
+		p.Key = resultcache.PackKeyOf(value)
+		all.Go(func() {
+			if !a.put(p.Key, value) {
+				p.Items = nil
+			}
+		})
+	}
+	all.Wait()
+	return slices.DeleteFunc(packs, func(p resultcache.Pack) bool { return len(p.Items) == 0 })
 }
 
 // put puts a value into the store, and reports whether that has it.
@@ -248,8 +269,11 @@ func (a *ahead) write(b *build) {
 		b.writing = false
 	}()
 	a.mu.Lock()
-	pack := resultcache.Pack{Items: b.items, Len: uint32(len(b.data)), Key: resultcache.PackKeyOf(b.data)}
-	data, lists, chosen, before := b.data, slices.Clone(b.lists), b.chosen, b.written // the lock is released while the store is asked
+	items, data, n := b.items, b.data, newPacks
+	if len(b.packs) > 0 || b.written != nil || b.chosen != nil {
+		n = 1 // behind others
+	}
+	lists, chosen, before := slices.Clone(b.lists), b.chosen, b.written // the lock is released while the store is asked
 	b.items, b.data = nil, nil
 	names := slices.Clone(b.names)
 	a.mu.Unlock()
@@ -278,13 +302,12 @@ func (a *ahead) write(b *build) {
 			before = x.f
 		}
 	}
-	wrote := len(pack.Items) > 0 && a.put(pack.Key, data)
+	packs := a.pack(items, data, n)
 
 	a.mu.Lock()
-	f := &resultcache.Forecast{Packs: b.packs, Absent: b.absent}
-	if b.packs, b.absent = nil, nil; wrote {
-		f.Packs = append(f.Packs, pack)
-	}
+	f := &resultcache.Forecast{Packs: append(slices.Concat(b.packs...), packs...), Absent: b.absent}
+	clear(b.packs)
+	b.absent = nil
 	fresh := len(f.Packs) > 0
 	f.Follow(before, b.used, lastAge)
 	a.mu.Unlock()
@@ -312,16 +335,22 @@ func (a *ahead) write(b *build) {
 func (a *ahead) compact(f *resultcache.Forecast) (gone []resultcache.Key) {
 	var items []resultcache.Packed
 	var data []byte
+	var packs []resultcache.Pack
+	thin, at := f.Thin(mostPacks, lastPack)
+	most := max(newPacks-len(f.Packs), 1)
 	flush := func() {
-		p := resultcache.Pack{Key: resultcache.PackKeyOf(data), Len: uint32(len(data)), Items: items}
-		if len(items) > 0 && a.put(p.Key, data) {
-			f.Packs = append(f.Packs, p)
-		}
+		packs = append(packs, a.pack(items, data, max(most-len(packs), 1))...)
 		items, data = nil, nil
 	}
-	for _, p := range f.Thin(mostPacks) {
+	had := make([][]byte, len(thin))
+	var all sync.WaitGroup
+	for i := range thin {
+		all.Go(func() { had[i] = a.dataOf(&thin[i]) }) // at once: the manager may be about to end
+	}
+	all.Wait()
+	for i, p := range thin {
 		gone = append(gone, p.Key)
-		from := a.dataOf(&p)
+		from := had[i]
 		if from == nil {
 			continue // what it has had is not fetched ahead any more
 		}
@@ -335,6 +364,7 @@ func (a *ahead) compact(f *resultcache.Forecast) (gone []resultcache.Key) {
 		}
 	}
 	flush()
+	f.Packs = slices.Insert(f.Packs, at, packs...)
 	return gone
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -113,6 +114,18 @@ func handshake(ctx context.Context, c net.Conn, config *tls.Config, addr string)
 }
 
 func (s *Store) name(key resultcache.Key) string { return s.prefix + key.String() }
+
+// warmConns is how many connections Warm makes: for a look, and for what is fetched beside it.
+const warmConns = 3
+
+// Warm implements resultcache.Warmer.
+func (s *Store) Warm(ctx context.Context) {
+	var all sync.WaitGroup
+	for range warmConns - int(min(s.client.PoolStats().IdleConns, warmConns)) {
+		all.Go(func() { _ = s.client.Ping(ctx).Err() }) // the next request says it
+	}
+	all.Wait()
+}
 
 // Get implements resultcache.Store.
 func (s *Store) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte, error) {

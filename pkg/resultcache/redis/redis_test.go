@@ -48,6 +48,23 @@ func TestStore(t *testing.T) {
 	storetest.Suite(t, open(t, Options{URL: "redis://" + addr}))
 }
 
+// TestWarm: looks find connections, and those that are there are not made again.
+func TestWarm(t *testing.T) {
+	addr, _ := serve(t)
+	s := open(t, Options{URL: "redis://" + addr})
+	for range 2 {
+		s.Warm(t.Context())
+	}
+	if n := s.client.PoolStats(); n.IdleConns < 1 || n.TotalConns > warmConns {
+		t.Errorf("%+v", n)
+	}
+	before := s.client.PoolStats().Misses
+	storetest.Misses(t, s, resultcache.Key{1})
+	if n := s.client.PoolStats().Misses; n != before {
+		t.Errorf("a look has made %d connections", n-before)
+	}
+}
+
 func TestTrouble(t *testing.T) {
 	addr, _ := serve(t)
 	storetest.Trouble(t, addr, func(t *testing.T, addr string) resultcache.Store { return open(t, Options{URL: "redis://" + addr}) })

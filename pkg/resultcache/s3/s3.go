@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -52,6 +53,8 @@ type Store struct {
 	transport *http.Transport
 	bucket    string
 	prefix    string
+	region    atomic.Bool   // it is known where the bucket is
+	locating  chan struct{} // has an element while that is asked
 }
 
 // MaxEntry is the largest entry that is kept, in bytes.
@@ -79,7 +82,38 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{client: *client, transport: transport, bucket: o.Bucket, prefix: o.Prefix}, nil
+	s := &Store{client: *client, transport: transport, bucket: o.Bucket, prefix: o.Prefix, locating: make(chan struct{}, 1)}
+	s.region.Store(o.Region != "")
+	return s, nil
+}
+
+// locate asks where the bucket is, if no setting says it and it was not asked before. It does so for all requests that begin at the same
+// time: otherwise each would.
+func (s *Store) locate(ctx context.Context) error {
+	if s.region.Load() {
+		return nil
+	}
+	select {
+	case s.locating <- struct{}{}:
+		defer func() { <-s.locating }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.region.Load() {
+		return nil
+	}
+	_, err := s.client.GetBucketLocation(ctx, s.bucket)
+	s.region.Store(err == nil)
+	return err
+}
+
+// Warm implements resultcache.Warmer. One request makes a connection, and those that follow make others if it is busy.
+func (s *Store) Warm(ctx context.Context) {
+	if s.region.Load() {
+		_, _ = s.client.BucketExists(ctx, s.bucket) // the next request says it
+		return
+	}
+	_ = s.locate(ctx) // as above
 }
 
 func (s *Store) name(key resultcache.Key) string {
@@ -89,6 +123,9 @@ func (s *Store) name(key resultcache.Key) string {
 
 // Get implements resultcache.Store.
 func (s *Store) Get(ctx context.Context, key resultcache.Key, buf []byte) ([]byte, error) {
+	if err := s.locate(ctx); err != nil {
+		return buf, s.missed(ctx, err)
+	}
 	body, info, _, err := s.client.GetObject(ctx, s.bucket, s.name(key), minio.GetObjectOptions{})
 	if err != nil {
 		return buf, s.missed(ctx, err)
@@ -124,6 +161,9 @@ func (s *Store) Put(ctx context.Context, key resultcache.Key, entry []byte) erro
 	if len(entry) > MaxEntry {
 		return fmt.Errorf("%w: it takes %d bytes", resultcache.ErrTooBig, len(entry))
 	}
+	if err := s.locate(ctx); err != nil {
+		return written(ctx, err)
+	}
 	sum := sha256.Sum256(entry)
 	_, err := s.client.PutObject(ctx, s.bucket, s.name(key), bytes.NewReader(entry), int64(len(entry)), "", hex.EncodeToString(sum[:]),
 		minio.PutObjectOptions{ContentType: "application/octet-stream"})
@@ -132,6 +172,9 @@ func (s *Store) Put(ctx context.Context, key resultcache.Key, entry []byte) erro
 
 // Drop implements resultcache.Store.
 func (s *Store) Drop(ctx context.Context, key resultcache.Key) error {
+	if err := s.locate(ctx); err != nil {
+		return written(ctx, err)
+	}
 	err := s.client.RemoveObject(ctx, s.bucket, s.name(key), minio.RemoveObjectOptions{})
 	if err != nil && minio.ToErrorResponse(err).Code == minio.NoSuchKey {
 		return nil

@@ -5,10 +5,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/test/kit/storetest"
@@ -77,6 +82,40 @@ func TestStore(t *testing.T) {
 		t.Error(err)
 	}
 	storetest.Misses(t, open(t, Options{Endpoint: "http://" + addr, Prefix: "other/"}), key)
+}
+
+// TestLocation: where the bucket is, is asked once, by the first of all requests that begin at the same time, or before them.
+func TestLocation(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		var asked, others atomic.Int64
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("location") {
+				asked.Add(1)
+				fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/">eu-west-3</LocationConstraint>`)
+				return
+			}
+			if others.Add(1); !strings.Contains(r.Header.Get("Authorization"), "/eu-west-3/") {
+				t.Errorf("signed for elsewhere: %s", r.Header.Get("Authorization"))
+			}
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `<Error><Code>NoSuchKey</Code></Error>`)
+		}))
+		defer server.Close()
+		s := open(t, Options{Endpoint: server.URL})
+		if warm {
+			s.Warm(t.Context())
+			if asked.Load() != 1 || others.Load() != 0 {
+				t.Errorf("Warm has asked %d times, and %d other requests", asked.Load(), others.Load())
+			}
+		}
+		var all sync.WaitGroup
+		for i := range byte(8) {
+			all.Go(func() { storetest.Misses(t, s, resultcache.Key{i}) })
+		}
+		if all.Wait(); asked.Load() != 1 || others.Load() != 8 {
+			t.Errorf("asked %d times where the bucket is, for %d requests", asked.Load(), others.Load())
+		}
+	}
 }
 
 func TestTrouble(t *testing.T) {
