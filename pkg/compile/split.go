@@ -205,8 +205,9 @@ func (s *Several) Unit(i int, object string) []string {
 		argv = append(argv, "-c", "-o", object)
 		argv = s.depend(argv, s.Sources[i])
 	}
+	math, libs := s.libraries()
 	n := -1
-	for _, p := range s.words {
+	for k, p := range s.words {
 		switch p.role {
 		case forUnit:
 			n++
@@ -219,9 +220,29 @@ func (s *Several) Unit(i int, object string) []string {
 		case forLink, forNone:
 			continue
 		}
-		argv = append(argv, p.words...)
+		if k != math {
+			argv = append(argv, p.words...)
+		}
 	}
-	return argv
+	return append(argv, libs...)
+}
+
+// libraries returns the libraries that g++ adds where it links: from gcc 16 on it tells the compiler proper of them, which writes
+// that into debug information. It takes them for those of a -lm among the words, the last one, whose index is math, or -1.
+func (s *Several) libraries() (math int, libs []string) {
+	math = -1
+	if !s.Links || !s.driver.CXX || s.driver.Family != GCC {
+		return math, nil
+	}
+	for k, p := range s.words {
+		switch strings.Join(p.words, "") {
+		case "-nostdlib", "-nodefaultlibs", "-nostdlib++", "-r":
+			return -1, nil
+		case "-lm":
+			math = k
+		}
+	}
+	return math, []string{"-lstdc++", "-lm"}
 }
 
 // depend adds what the driver derives from the command's own -o: the dependency file, and the
