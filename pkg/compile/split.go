@@ -227,8 +227,8 @@ func (s *Several) Unit(i int, object string) []string {
 	return append(argv, libs...)
 }
 
-// libraries returns the libraries that g++ adds where it links: from gcc 16 on it tells the compiler proper of them, which writes
-// that into debug information. It takes them for those of a -lm among the words, the last one, whose index is math, or -1.
+// libraries returns the libraries that g++ adds where it links: gcc 16 tells the compiler proper of them, which writes that into debug
+// information. math is the index among s.words of the last -lm, which g++ leaves out, as its own follows; -1 if there is none.
 func (s *Several) libraries() (math int, libs []string) {
 	math = -1
 	if !s.Links || !s.driver.CXX || s.driver.Family != GCC {

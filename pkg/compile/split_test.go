@@ -251,3 +251,32 @@ func TestSplitNotWhatIsAppendedTo(t *testing.T) {
 		}
 	}
 }
+
+// TestSplitLibraries: a unit of a command by which g++ links is told of the libraries that g++ adds, as gcc 16 tells the compiler proper.
+func TestSplitLibraries(t *testing.T) {
+	for line, want := range map[string]string{
+		"-g a.cc b.cc -o p":          "-c -o /o -g a.cc -lstdc++ -lm",
+		"-lm -g a.cc -lx -lm -o p":   "-c -o /o -lm -g a.cc -lx -lstdc++ -lm",
+		"-g a.cc -l m -o p":          "-c -o /o -g a.cc -lstdc++ -lm",
+		"-g a.cc -lstdc++ -o p":      "-c -o /o -g a.cc -lstdc++ -lstdc++ -lm",
+		"-g -r a.cc -o p.o":          "-c -o /o -g -r a.cc",
+		"-g -nostdlib a.cc -lm":      "-c -o /o -g -nostdlib a.cc -lm",
+		"-g -nostdlib++ a.cc -lm":    "-c -o /o -g -nostdlib++ a.cc -lm",
+		"-g -nodefaultlibs a.cc -lm": "-c -o /o -g -nodefaultlibs a.cc -lm",
+	} {
+		s := Split(strings.Fields(line), Driver{CXX: true})
+		if s == nil {
+			t.Errorf("%s is not taken apart", line)
+		} else if got := strings.Join(s.Unit(0, "/o"), " "); got != want {
+			t.Errorf("%s: %s, want %s", line, got, want)
+		}
+	}
+	for _, d := range []Driver{{}, {Family: Clang, CXX: true}} {
+		if got := Split([]string{"-g", "a.cc", "-o", "p"}, d).Unit(0, "/o"); slices.Contains(got, "-lstdc++") {
+			t.Errorf("%+v: %q", d, got)
+		}
+	}
+	if got := Split([]string{"-c", "a.cc", "b.cc"}, Driver{CXX: true}).Unit(0, ""); slices.Contains(got, "-lstdc++") {
+		t.Errorf("without a link: %q", got)
+	}
+}
