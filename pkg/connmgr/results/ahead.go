@@ -115,8 +115,6 @@ const (
 	quietMost = 10 * time.Second
 	goneTime  = time.Minute
 	lastTime  = 10 * time.Minute
-	// coldTime is how long after a command the connections to a store may be gone, as servers end idle ones.
-	coldTime = 20 * time.Second
 	// mostAsked bounds the names that are remembered until a forecast has come.
 	mostAsked = 256
 	// maxBuilds bounds the builds that are known at a time.
@@ -125,34 +123,6 @@ const (
 
 func newAhead(c *Cache, t *tier, room, notes *semaphore.Weighted, most int64) *ahead {
 	return &ahead{c: c, t: t, room: room, notes: notes, most: most, builds: make(map[uint64]*build), parcels: make(map[resultcache.Key]*parcel), places: make(map[resultcache.Key]place)}
-}
-
-// Comes says that a command has come which may look for its result: meanwhile stores that are far away are connected.
-func (c *Cache) Comes() {
-	for _, t := range c.tiers {
-		if t.ahead != nil {
-			t.ahead.comes()
-		}
-	}
-}
-
-func (a *ahead) comes() {
-	store, can := a.t.Store.(resultcache.Warmer)
-	if !can {
-		return
-	}
-	now := time.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	cold := now.Sub(a.warm) > coldTime
-	if a.warm = now; !cold || a.closed || a.t.paused(now) {
-		return
-	}
-	a.c.writing.Go(func() {
-		ctx, cancel := a.t.within(a.c.ctx, aheadPatience)
-		defer cancel()
-		store.Warm(ctx)
-	})
 }
 
 // begins records that a command begins to look for its result.
