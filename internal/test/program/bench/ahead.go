@@ -30,17 +30,26 @@ type bucketStore struct {
 	close    func()
 }
 
+// farStore returns the store that serve starts, or nil, which it says, where its program is missing.
+func farStore(serve func() (*bucketStore, error)) (*bucketStore, error) {
+	store, err := serve()
+	if errors.Is(err, exec.ErrNotFound) {
+		fmt.Printf("# left out: %v (make deps)\n", err)
+		return nil, nil
+	}
+	return store, err
+}
+
 // ahead measures P30: a build of a client that is new in every respect, with all results in a store 50 ms away, beside one with all of
 // them in its directory.
 func (b *bench) ahead() error {
 	for _, serve := range []func() (*bucketStore, error){b.redisStore, b.s3Store} {
-		store, err := serve()
-		if errors.Is(err, exec.ErrNotFound) {
-			fmt.Printf("# left out: %v (make deps)\n", err)
-			continue
-		}
+		store, err := farStore(serve)
 		if err != nil {
 			return err
+		}
+		if store == nil {
+			continue
 		}
 		for _, p := range []project{projects[1], heavy[0]} {
 			if err = p.ready(b); err != nil {
@@ -137,13 +146,12 @@ func (b *bench) puts() error {
 	}
 	all := []*measured{{what: "nowhere", mode: "off"}, {what: "directory", mode: "refresh"}}
 	for _, serve := range []func() (*bucketStore, error){b.redisStore, b.s3Store} {
-		store, err := serve()
-		if errors.Is(err, exec.ErrNotFound) {
-			fmt.Printf("# left out: %v (make deps)\n", err)
-			continue
-		}
+		store, err := farStore(serve)
 		if err != nil {
 			return err
+		}
+		if store == nil {
+			continue
 		}
 		defer store.close()
 		all = append(all, &measured{what: "directory and " + store.name, mode: "refresh", settings: ", " + store.settings})
