@@ -109,11 +109,13 @@ func TestAheadWarm(t *testing.T) {
 		for i, want := range []int{aheadConns, aheadConns, 2 * aheadConns} {
 			c.Comes()
 			time.Sleep(2 * rtt)
+			synctest.Wait()
 			if store.link.dials != want {
 				t.Errorf("command %d: %d connections, want %d", i, store.link.dials, want)
 			}
 			if i == 1 {
-				time.Sleep(2 * coldTime) // all are made by then
+				time.Sleep(2 * coldTime)
+				synctest.Wait()
 				store.link.idle = 0      // the server has ended them
 			}
 		}
