@@ -116,7 +116,7 @@ func TestAheadWarm(t *testing.T) {
 			if i == 1 {
 				time.Sleep(2 * coldTime)
 				synctest.Wait()
-				store.link.idle = 0      // the server has ended them
+				store.link.idle = 0 // the server has ended them
 			}
 		}
 		c.close()
